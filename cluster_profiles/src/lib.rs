@@ -1,0 +1,1 @@
+//! Units, GPUs, links and cluster topology.
