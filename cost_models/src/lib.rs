@@ -1,1 +1,20 @@
 //! How long a training step takes, and how many bytes it needs.
+//!
+//! A [`TrainingRun`] bundles a model, a cluster, a workload, a runtime, a [`ParallelConfig`] and the layers of every
+//! stage. From it come an [`Estimate`]: step time by kind, memory by term and pipeline rank, each with its basis.
+
+pub mod estimate;
+pub mod model;
+mod parallel;
+mod run;
+pub mod runtime;
+mod stages;
+mod workload;
+
+pub use estimate::{Assumption, Estimate, RankMemory, TimeBreakdown};
+pub use model::ModelSpec;
+pub use parallel::{ParallelConfig, Recompute};
+pub use run::TrainingRun;
+pub use runtime::Runtime;
+pub use stages::{Stage, StageMap};
+pub use workload::{Dtype, Optimizer, Workload};
