@@ -14,6 +14,8 @@ static CLUSTERS: Dir = include_dir!("$CARGO_MANIFEST_DIR/clusters");
 #[serde(deny_unknown_fields)]
 struct ClusterFile {
     name: String,
+    #[serde(default)]
+    aliases: Vec<String>,
     title: String,
     #[serde(default = "one")]
     oversubscription: f64,
@@ -44,10 +46,10 @@ const fn one() -> f64 {
 /// # Errors
 /// [`ProfileError::Unknown`] with the nearest names.
 pub fn gpu(name: &str) -> Result<Gpu, ProfileError> {
-    let wanted = name.to_ascii_lowercase().replace('_', "-");
+    let wanted = canonical(name);
     for (stem, text) in files(&GPUS) {
         let gpu = Gpu::from_toml(&format!("gpus/{stem}.toml"), text)?;
-        if gpu.name == wanted || gpu.aliases.iter().any(|alias| *alias == wanted) {
+        if gpu.name == wanted || gpu.aliases.contains(&wanted) {
             return Ok(gpu);
         }
     }
@@ -59,11 +61,19 @@ pub fn gpu(name: &str) -> Result<Gpu, ProfileError> {
 /// # Errors
 /// [`ProfileError::Unknown`] with the nearest names.
 pub fn cluster(name: &str) -> Result<Cluster, ProfileError> {
-    let wanted = name.to_ascii_lowercase();
-    match files(&CLUSTERS).find(|(stem, _)| *stem == wanted) {
-        Some((stem, text)) => cluster_from_toml(&format!("clusters/{stem}.toml"), text),
-        None => Err(unknown("cluster", name, cluster_names())),
+    let wanted = canonical(name);
+    for (stem, text) in files(&CLUSTERS) {
+        let cluster = cluster_from_toml(&format!("clusters/{stem}.toml"), text)?;
+        if cluster.name == wanted || cluster.aliases.contains(&wanted) {
+            return Ok(cluster);
+        }
     }
+    Err(unknown("cluster", name, cluster_names()))
+}
+
+/// The spelling of catalogue names: lower case, words joined by `-`.
+fn canonical(name: &str) -> String {
+    name.trim().to_ascii_lowercase().replace(['_', ' '], "-")
 }
 
 /// Reads a cluster profile; its groups name GPU kinds of the catalogue.
@@ -92,6 +102,7 @@ pub fn cluster_from_toml(origin: &str, text: &str) -> Result<Cluster, ProfileErr
         .collect::<Result<Vec<_>, ProfileError>>()?;
     Ok(Cluster {
         name: file.name,
+        aliases: file.aliases,
         title: file.title,
         groups,
         oversubscription: file.oversubscription,
@@ -173,10 +184,66 @@ fn files(dir: &'static Dir) -> impl Iterator<Item = (&'static str, &'static str)
 }
 
 fn unknown(kind: &'static str, name: &str, names: Vec<String>) -> ProfileError {
-    let wanted = name.to_ascii_lowercase();
+    let wanted = canonical(name);
     let mut ranked: Vec<(usize, String)> =
         names.into_iter().map(|n| (strsim::levenshtein(&wanted, &n), n)).collect();
     ranked.sort();
     let nearest = ranked.into_iter().filter(|(d, _)| *d <= 4).take(3).map(|(_, n)| n).collect();
     ProfileError::Unknown { kind, name: name.to_owned(), nearest }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn every_embedded_file_parses_under_its_own_name() -> Result<(), ProfileError> {
+        for name in gpu_names() {
+            assert_eq!(gpu(&name)?.name, name);
+        }
+        for name in cluster_names() {
+            assert_eq!(cluster(&name)?.name, name);
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn names_and_aliases_are_unique_and_canonical() -> Result<(), ProfileError> {
+        let gpus = gpu_names().iter().map(|n| gpu(n)).collect::<Result<Vec<_>, _>>()?;
+        let clusters = cluster_names().iter().map(|n| cluster(n)).collect::<Result<Vec<_>, _>>()?;
+        let kinds = [
+            gpus.into_iter().flat_map(|g| [vec![g.name], g.aliases].concat()).collect::<Vec<_>>(),
+            clusters.into_iter().flat_map(|c| [vec![c.name], c.aliases].concat()).collect(),
+        ];
+        for names in kinds {
+            let mut seen = BTreeMap::new();
+            for name in names {
+                assert_eq!(canonical(&name), name);
+                *seen.entry(name).or_insert(0) += 1;
+            }
+            assert!(seen.values().all(|count| *count == 1), "{seen:?}");
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn kernel_file_names_find_their_gpu() -> Result<(), ProfileError> {
+        for (name, expected) in [
+            ("h100_sxm", "h100-sxm-80gb"),
+            ("a100_sxm", "a100-sxm-80gb"),
+            ("h200_sxm", "h200"),
+            ("b200_sxm", "b200"),
+            ("b300_sxm", "b300"),
+            ("gb200", "gb200"),
+            ("gb300", "gb300"),
+            ("l40s", "l40s"),
+            ("rtx_pro_6000_server", "rtx-pro-6000"),
+            ("NVIDIA H100 80GB HBM3", "h100-sxm-80gb"),
+        ] {
+            assert_eq!(gpu(name)?.name, expected);
+        }
+        assert_eq!(cluster("8x4090")?.name, "rtx4090-8x-pcie");
+        Ok(())
+    }
 }

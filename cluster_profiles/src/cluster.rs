@@ -60,6 +60,9 @@ pub struct NodeGroup {
 pub struct Cluster {
     /// Catalogue name or the name a profile gives itself.
     pub name: String,
+    /// Other names it goes by.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub aliases: Vec<String>,
     /// One line for people.
     pub title: String,
     /// The nodes.

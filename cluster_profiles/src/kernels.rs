@@ -112,11 +112,23 @@ pub struct KernelCurves {
     pub expert_traffic: f64,
     /// Sustained clock of 16-bit work in training, relative to the short bursts the curves were measured in.
     pub sustained_16bit: f64,
-    /// The same for 8-bit work.
+    /// The same for 8-bit work. May exceed 1 where the measured 8-bit curve is slower than training kernels are.
     pub sustained_8bit: f64,
+    /// The same for attention, where it differs from [`sustained_16bit`](Self::sustained_16bit): attention draws less
+    /// power, so a power-limited GPU slows it down less. Read it with [`attention_clock`](Self::attention_clock).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sustained_attention: Option<f64>,
     /// Memory bandwidth that streaming kernels reach.
     #[serde(deserialize_with = "quantity::bytes_per_second_field")]
     pub stream_bandwidth: BytesPerSecond,
-    /// Where the last four come from.
+    /// Where the figures of this table itself come from.
     pub provenance: Provenance,
+}
+
+impl KernelCurves {
+    /// Sustained clock of fused attention: its own where the profile has one, else that of 16-bit work.
+    #[must_use]
+    pub fn attention_clock(&self) -> f64 {
+        self.sustained_attention.unwrap_or(self.sustained_16bit)
+    }
 }
