@@ -1,6 +1,6 @@
 //! The GPUs and clusters that come with meshwright: every TOML file of `gpus/` and `clusters/`, embedded.
 
-use crate::cluster::{Cluster, NodeGroup, NodeShape};
+use crate::cluster::{Cluster, MeasuredCollectives, NodeGroup, NodeShape};
 use crate::error::ProfileError;
 use crate::gpu::Gpu;
 use include_dir::{Dir, include_dir};
@@ -21,6 +21,8 @@ struct ClusterFile {
     oversubscription: f64,
     #[serde(default)]
     nodes_per_leaf: Option<u32>,
+    #[serde(default)]
+    measured: Option<MeasuredCollectives>,
     groups: Vec<GroupFile>,
 }
 
@@ -107,6 +109,7 @@ pub fn cluster_from_toml(origin: &str, text: &str) -> Result<Cluster, ProfileErr
         groups,
         oversubscription: file.oversubscription,
         nodes_per_leaf: file.nodes_per_leaf,
+        measured: file.measured,
     })
 }
 

@@ -55,6 +55,23 @@ pub struct NodeGroup {
     pub price_source: Option<String>,
 }
 
+/// Bus bandwidth of collectives over every GPU of a cluster at once, as a start-up test or nccl-tests gives it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MeasuredCollectives {
+    /// Of all_reduce.
+    #[serde(deserialize_with = "quantity::bytes_per_second_field")]
+    pub all_reduce: BytesPerSecond,
+    /// Of all_gather.
+    #[serde(deserialize_with = "quantity::bytes_per_second_field")]
+    pub all_gather: BytesPerSecond,
+    /// Of reduce_scatter.
+    #[serde(deserialize_with = "quantity::bytes_per_second_field")]
+    pub reduce_scatter: BytesPerSecond,
+    /// Where it was measured.
+    pub source: String,
+}
+
 /// A cluster. Groups are listed in rank order; most clusters have one.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Cluster {
@@ -71,6 +88,8 @@ pub struct Cluster {
     pub oversubscription: f64,
     /// Nodes below one leaf switch, where it matters (`oversubscription` above 1).
     pub nodes_per_leaf: Option<u32>,
+    /// Measured bandwidth over the whole cluster, where there is any.
+    pub measured: Option<MeasuredCollectives>,
 }
 
 /// How a communication group of `ranks`, `stride` apart, lies on the cluster.

@@ -19,7 +19,7 @@ mod precision;
 pub mod quantity;
 mod units;
 
-pub use cluster::{Cluster, GroupShape, Link, NodeGroup, NodeShape};
+pub use cluster::{Cluster, GroupShape, Link, MeasuredCollectives, NodeGroup, NodeShape};
 pub use error::ProfileError;
 pub use gpu::{Figure, Gpu, Rates};
 pub use kernels::{AttentionCurve, Basis, CollectiveCurve, GemmCurve, KernelCurves, Provenance};

@@ -15,6 +15,6 @@ pub use estimate::{Assumption, Estimate, RankMemory, TimeBreakdown};
 pub use model::ModelSpec;
 pub use parallel::{ParallelConfig, Recompute};
 pub use run::TrainingRun;
-pub use runtime::Runtime;
+pub use runtime::{Runtime, RuntimeError, RuntimeFacts};
 pub use stages::{Stage, StageMap};
 pub use workload::{Dtype, Optimizer, Workload};

@@ -1,14 +1,33 @@
 //! What a training engine does with a layout: one profile per engine, with the physical switches that make the same
 //! layout faster or larger in one than in another.
+//!
+//! Profiles are the TOML files of `cost_models/runtimes`, embedded. A run that states more about its engine (release,
+//! attention kernel, overlap, CUDA graphs) adapts the profile through [`RuntimeFacts`]; what differs between two runs
+//! of one engine comes from such facts only.
 
+mod facts;
 mod memory_traits;
+mod shared;
 mod time_traits;
 
+pub use facts::{
+    ContextExchange, CudaGraph, ExpertDispatcher, Overlap, RecomputeModules, RuntimeFacts, Scaling,
+    TensorOverlap,
+};
 pub use memory_traits::MemoryTraits;
-pub use time_traits::TimeTraits;
+pub use shared::SharedTraits;
+pub use time_traits::{Bucket, ExpertTraffic, SelectiveRecompute, TimeTraits};
 
-use crate::workload::Dtype;
+use crate::workload::{Dtype, Workload};
+use include_dir::{Dir, include_dir};
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+static PROFILES: Dir = include_dir!("$CARGO_MANIFEST_DIR/runtimes");
+static SHARED: &str = include_str!("../../shared.toml");
+
+/// The engine assumed where none is named.
+pub const DEFAULT: &str = "megatron-core";
 
 /// A training engine.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -29,10 +48,34 @@ pub struct Runtime {
     /// Release as (year, month), where behaviour changed between releases.
     #[serde(default)]
     pub release: Option<(u16, u8)>,
+    /// What the run states beyond the profile.
+    #[serde(default)]
+    pub facts: RuntimeFacts,
     /// What it keeps in memory.
     pub memory: MemoryTraits,
     /// What it costs in time.
     pub time: TimeTraits,
+    /// Numbers that all engines share.
+    pub shared: SharedTraits,
+}
+
+/// A runtime that cannot be used.
+#[derive(Debug, Clone, PartialEq, Error)]
+pub enum RuntimeError {
+    /// No profile has this name.
+    #[error("unknown runtime `{name}`: use one of {}", names().join(", "))]
+    Unknown {
+        /// The name asked for.
+        name: String,
+    },
+    /// A profile does not parse; the message has line and column.
+    #[error("runtime profile `{name}`: {message}")]
+    Syntax {
+        /// Name of the profile.
+        name: String,
+        /// What is wrong.
+        message: String,
+    },
 }
 
 /// The attention kernel.
@@ -56,5 +99,110 @@ impl AttentionKernel {
     #[must_use]
     pub const fn stores_scores(self) -> bool {
         matches!(self, Self::Unfused | Self::FusedSoftmax)
+    }
+}
+
+/// Names of all profiles, sorted.
+#[must_use]
+pub fn names() -> Vec<String> {
+    let mut names: Vec<String> =
+        PROFILES.files().filter_map(|file| file.path().file_stem()?.to_str().map(str::to_owned)).collect();
+    names.sort_unstable();
+    names
+}
+
+impl Runtime {
+    /// The profile called `name`.
+    ///
+    /// # Errors
+    /// [`RuntimeError::Unknown`] with all names.
+    pub fn named(name: &str) -> Result<Self, RuntimeError> {
+        let wanted = name.to_ascii_lowercase();
+        let text = PROFILES
+            .get_file(format!("{wanted}.toml"))
+            .and_then(|file| file.contents_utf8())
+            .ok_or_else(|| RuntimeError::Unknown { name: name.to_owned() })?;
+        parse(text).map_err(|error| RuntimeError::Syntax { name: wanted, message: error.to_string() })
+    }
+
+    /// The profile called `name`, adapted to what a run states.
+    ///
+    /// # Errors
+    /// [`RuntimeError::Unknown`] with all names.
+    pub fn for_run(name: &str, facts: &RuntimeFacts) -> Result<Self, RuntimeError> {
+        Ok(Self::named(name)?.with_facts(facts))
+    }
+
+    /// This runtime, adapted to what a run states.
+    #[must_use]
+    pub fn with_facts(mut self, facts: &RuntimeFacts) -> Self {
+        self.attention = facts.attention.unwrap_or(self.attention);
+        self.fused_norm = facts.fused_norm.or(facts.compiled).unwrap_or(self.fused_norm);
+        self.release = facts.release.or(self.release);
+        if let Some(dtype) = facts.gradient_dtype {
+            self.gradient_accumulation = dtype;
+            self.gradient_reduction = dtype;
+        }
+        self.facts = facts.clone();
+        self
+    }
+
+    /// Format gradients are reduced in for `workload`.
+    #[must_use]
+    pub fn reduction_dtype(&self, workload: &Workload) -> Dtype {
+        workload.gradient_dtype.unwrap_or(self.gradient_reduction)
+    }
+
+    /// How tokens travel to their experts; a fixed capacity needs the plain all-to-all.
+    #[must_use]
+    pub fn dispatcher(&self) -> ExpertDispatcher {
+        let default = if self.facts.capacity_factor.is_some() {
+            ExpertDispatcher::AllToAll
+        } else {
+            self.time.dispatcher
+        };
+        self.facts.dispatcher.unwrap_or(default)
+    }
+
+    /// How keys and values meet the queries of other context-parallel ranks.
+    #[must_use]
+    pub fn context_exchange(&self) -> ContextExchange {
+        self.facts.context_exchange.unwrap_or(self.time.context_exchange)
+    }
+
+    /// Bytes moved per token and hidden channel by the norms and residuals of a block's forward.
+    #[must_use]
+    pub fn hidden_bytes(&self) -> f64 {
+        if self.fused_norm { self.time.hidden_bytes } else { self.time.hidden_bytes_unfused }
+    }
+}
+
+/// A profile together with the numbers that all engines share.
+fn parse(text: &str) -> Result<Runtime, toml::de::Error> {
+    let mut profile: toml::Table = toml::from_str(text)?;
+    profile.insert("shared".to_owned(), toml::from_str(SHARED)?);
+    profile.try_into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_profile_parses_and_has_its_files_name() -> Result<(), RuntimeError> {
+        for name in names() {
+            assert_eq!(Runtime::named(&name)?.name, name);
+        }
+        assert!(names().contains(&DEFAULT.to_owned()));
+        assert!(Runtime::named("no-such-engine").is_err());
+        Ok(())
+    }
+
+    #[test]
+    fn facts_that_are_absent_change_nothing() -> Result<(), RuntimeError> {
+        for name in names() {
+            assert_eq!(Runtime::for_run(&name, &RuntimeFacts::default())?, Runtime::named(&name)?);
+        }
+        Ok(())
     }
 }

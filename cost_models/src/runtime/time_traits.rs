@@ -1,21 +1,108 @@
 //! What an engine costs in time.
 
+use super::facts::{ContextExchange, ExpertDispatcher};
+use cluster_profiles::{Provenance, Seconds, quantity};
 use serde::{Deserialize, Serialize};
 
-/// The time switches of an engine.
+/// The time switches and numbers of an engine.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TimeTraits {
-    /// Bytes moved per token and hidden channel by norms, residuals and dropout in the forward of a layer.
+    /// Bytes moved per token and hidden channel by norms, residuals and dropout in the forward of a block.
     pub hidden_bytes: f64,
-    /// Bytes moved per token and inner channel by the activation.
-    pub ffn_bytes: f64,
-    /// Share of tensor-parallel traffic that is exposed.
+    /// The same where these are not fused kernels.
+    pub hidden_bytes_unfused: f64,
+    /// Share of tensor-parallel traffic that is exposed without any special overlap.
     pub tp_exposed: f64,
-    /// Share of data-parallel traffic that can hide behind the backward.
+    /// Share of data-parallel traffic that can hide behind the last backward or the first forward.
     pub dp_overlap: f64,
-    /// Fixed seconds per step.
-    pub step_seconds: f64,
-    /// Host seconds per layer and forward.
-    pub host_seconds: f64,
+    /// Fixed time of a step: loss synchronisation, gradient-norm check, data loading, logging.
+    #[serde(deserialize_with = "quantity::seconds_field")]
+    pub step: Seconds,
+    /// Host time to launch one layer's forward.
+    #[serde(deserialize_with = "quantity::seconds_field")]
+    pub host: Seconds,
+    /// Host time that tensor parallelism adds to it.
+    #[serde(default, deserialize_with = "quantity::seconds_field")]
+    pub host_tp: Seconds,
+    /// Host time that each tensor-parallel rank adds to it where there is a pipeline as well.
+    #[serde(default, deserialize_with = "quantity::seconds_field")]
+    pub host_tp_pipeline: Seconds,
+    /// Host time of a dropless expert layer's forward, which reads token counts back from the GPU.
+    #[serde(deserialize_with = "quantity::seconds_field")]
+    pub host_experts: Seconds,
+    /// What 8-bit experts add to it.
+    #[serde(default, deserialize_with = "quantity::seconds_field")]
+    pub host_experts_8bit: Seconds,
+    /// Relative traffic of permutation and activation around the experts, by release: the last entry whose release is
+    /// not later than the run's holds; the first one holds where the release is unknown.
+    pub expert_traffic: Vec<ExpertTraffic>,
+    /// Bytes moved per element of a weight gradient: 8 for a fused fp32 accumulation, 10 where a 16-bit gradient is
+    /// added to an fp32 buffer afterwards, 2 where it is only written.
+    pub weight_gradient_bytes: f64,
+    /// Bytes moved per logit by the loss, forward and backward.
+    pub loss_bytes: f64,
+    /// What the engine's selective recompute repeats.
+    pub selective: SelectiveRecompute,
+    /// How many parameters share one gradient reduction: at least `parameters`, and `per_rank` for each
+    /// data-parallel rank.
+    pub bucket: Bucket,
+    /// Whether sends between pipeline ranks run beside the computation of the interleaved schedule.
+    pub sends_overlap: bool,
+    /// How keys and values meet the queries of other context-parallel ranks.
+    pub context_exchange: ContextExchange,
+    /// How tokens travel to their experts.
+    pub dispatcher: ExpertDispatcher,
+    /// Where the numbers come from.
+    pub provenance: Provenance,
+}
+
+/// Relative expert traffic from a release on.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ExpertTraffic {
+    /// First release, as (year, month).
+    pub from: (u16, u8),
+    /// Traffic relative to unfused permutation and activation kernels.
+    pub factor: f64,
+}
+
+/// Size of a gradient bucket.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Bucket {
+    /// Parameters at least.
+    pub parameters: f64,
+    /// Parameters per data-parallel rank at least.
+    pub per_rank: f64,
+}
+
+/// What an engine's selective recompute repeats.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SelectiveRecompute {
+    /// Core attention where it stores its scores; nothing with a fused kernel (Megatron).
+    CoreAttention,
+    /// Everything but every second matrix product (torchtitan's per-operator policy).
+    PerOperator,
+}
+
+impl TimeTraits {
+    /// Relative expert traffic of `release`.
+    #[must_use]
+    pub fn expert_traffic(&self, release: Option<(u16, u8)>) -> f64 {
+        let eras = &self.expert_traffic;
+        let first = eras.first().map_or(1.0, |era| era.factor);
+        let Some(release) = release else { return first };
+        eras.iter().rfind(|era| era.from <= release).map_or(first, |era| era.factor)
+    }
+}
+
+impl Bucket {
+    /// Number of buckets of `parameters` over `dp` ranks, at least 1.
+    #[must_use]
+    pub fn count(&self, parameters: f64, dp: f64) -> f64 {
+        let size = self.parameters.max(self.per_rank * dp).max(1.0);
+        (parameters / size).ceil().max(1.0)
+    }
 }
