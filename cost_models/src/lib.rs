@@ -8,6 +8,7 @@ pub mod model;
 mod parallel;
 mod run;
 pub mod runtime;
+pub mod schedule;
 mod stages;
 mod workload;
 

@@ -1,0 +1,180 @@
+//! Times no order can beat.
+
+use super::costs::{OpCosts, StageCosts};
+use super::orders::{RankOrders, Vocabulary};
+
+/// What a bound may assume about the orders it bounds.
+#[derive(Debug, Clone)]
+pub struct BoundInput<'a> {
+    /// Ranks.
+    pub ranks: u32,
+    /// Stages of one pipeline.
+    pub stages: u32,
+    /// Rank of every stage, pipeline after pipeline.
+    pub placement: &'a [u16],
+    /// Microbatches of one pipeline.
+    pub microbatches: u32,
+    /// Slices of a sequence.
+    pub slices: u32,
+    /// Whether orders may split the backward.
+    pub splits_backward: bool,
+    /// Whether orders may combine a forward with a backward.
+    pub combines: bool,
+    /// Whether every rank runs vocabulary passes.
+    pub vocabulary: Vocabulary,
+}
+
+/// A time no order with the placement and operations of `orders` can beat, whatever its sequence: for every rank,
+/// the earliest moment it can start, its work, and what must follow its last backward; and one microbatch's way
+/// through the pipeline and back. Never above the simulated makespan, but for rounding.
+pub fn lower_bound(orders: &RankOrders, costs: &OpCosts) -> f64 {
+    bound(
+        &BoundInput {
+            ranks: orders.ranks(),
+            stages: orders.stages(),
+            placement: orders.placement(),
+            microbatches: orders.microbatches(),
+            slices: orders.slices(),
+            splits_backward: orders.splits_backward(),
+            combines: orders.orders().iter().flatten().any(|op| op.paired),
+            vocabulary: orders.vocabulary(),
+        },
+        costs,
+    )
+}
+
+/// [`lower_bound`] for orders that need not exist yet.
+pub fn bound(input: &BoundInput, costs: &OpCosts) -> f64 {
+    let paths = Paths::new(input, costs);
+    let ranks = (0..input.ranks as usize).map(|rank| rank_bound(input, costs, &paths, rank));
+    ranks.fold(paths.round_trip(input, costs), f64::max) + costs.optimizer
+}
+
+/// A bound that also holds the average number of live microbatch-stages of a rank to `cap`: every microbatch-stage
+/// lives at least as long as its way to the last stage and back, and `cap` of them at a time fit into the step.
+pub fn memory_bound(input: &BoundInput, costs: &OpCosts, cap: f64) -> f64 {
+    let paths = Paths::new(input, costs);
+    let per_rank = (0..input.ranks as usize).map(|rank| {
+        let lives =
+            stages_of(input, rank).map(|stage| paths.life(input, costs, stage % input.stages as usize));
+        lives.sum::<f64>() * f64::from(input.microbatches * input.slices) / cap
+    });
+    per_rank.fold(0.0, f64::max)
+}
+
+fn stages_of<'a>(input: &BoundInput<'a>, rank: usize) -> impl Iterator<Item = usize> + use<'a> {
+    input
+        .placement
+        .iter()
+        .enumerate()
+        .filter(move |&(_, &home)| usize::from(home) == rank)
+        .map(|(stage, _)| stage)
+}
+
+/// Sums along the pipeline: `forward[s]` before `F` of stage s can start, `backward[s]` after its gradient is sent.
+struct Paths {
+    forward: Vec<f64>,
+    backward: Vec<f64>,
+    /// The shortest slice relative to the average one.
+    scale: f64,
+}
+
+impl Paths {
+    fn new(input: &BoundInput, costs: &OpCosts) -> Paths {
+        let scale = costs.slice_scale.iter().copied().fold(1.0, f64::min);
+        let stages = input.stages as usize;
+        let (mut forward, mut backward) = (vec![0.0; stages], vec![0.0; stages]);
+        for s in 1..stages {
+            let apart = input.placement[s] != input.placement[s - 1];
+            let hop = if apart { costs.hop_seconds(s - 1) } else { 0.0 };
+            forward[s] = forward[s - 1] + scale * costs.stages[s - 1].forward + hop;
+            backward[s] = backward[s - 1] + scale * gradient_seconds(input, &costs.stages[s - 1]) + hop;
+        }
+        Paths { forward, backward, scale }
+    }
+
+    /// One microbatch through all stages and back, and the rest of its backward on the first stage.
+    fn round_trip(&self, input: &BoundInput, costs: &OpCosts) -> f64 {
+        self.life(input, costs, 0)
+    }
+
+    /// From the start of `F` to the end of the backward of one microbatch on a stage.
+    fn life(&self, input: &BoundInput, costs: &OpCosts, stage: usize) -> f64 {
+        let last = input.stages as usize - 1;
+        let turn = self.forward[last] - self.forward[stage] + self.scale * costs.stages[last].forward;
+        let back = if stage == last {
+            0.0
+        } else {
+            self.backward[last] - self.backward[stage + 1]
+                + self.scale * gradient_seconds(input, &costs.stages[last])
+                + self.hop_before(input, costs, stage + 1)
+        };
+        turn + back + self.scale * whole_backward(input, &costs.stages[stage])
+    }
+
+    fn hop_before(&self, input: &BoundInput, costs: &OpCosts, stage: usize) -> f64 {
+        let apart = input.placement[stage] != input.placement[stage - 1];
+        if apart { costs.hop_seconds(stage - 1) } else { 0.0 }
+    }
+}
+
+/// Until the previous stage can go on.
+fn gradient_seconds(input: &BoundInput, stage: &StageCosts) -> f64 {
+    if input.splits_backward { stage.input_grad.min(stage.backward) } else { stage.backward }
+}
+
+/// Both gradients of one microbatch.
+fn whole_backward(input: &BoundInput, stage: &StageCosts) -> f64 {
+    if input.splits_backward { stage.shortest_backward() } else { stage.backward }
+}
+
+fn rank_bound(input: &BoundInput, costs: &OpCosts, paths: &Paths, rank: usize) -> f64 {
+    let depths: Vec<usize> = stages_of(input, rank).map(|stage| stage % input.stages as usize).collect();
+    // The lowest stage of a rank begins and ends its work; with two pipelines, the lower one of the two.
+    let Some(&first) = depths.iter().min() else { return 0.0 };
+    let units = f64::from(input.microbatches) * slice_total(input, costs);
+    let passes = units_of_passes(input, costs);
+    let busy = |work: &dyn Fn(&StageCosts) -> f64| {
+        units * depths.iter().map(|&depth| work(&costs.stages[depth])).sum::<f64>() + passes
+    };
+    let head = paths.forward[first];
+    let last_sync =
+        depths.iter().map(|&depth| costs.stages[depth].gradient_sync).fold(f64::INFINITY, f64::min);
+    let all_work = head + busy(&|stage| work_seconds(input, stage)) + last_sync;
+    let rest = if input.splits_backward {
+        paths.scale
+            * (costs.stages[0].shortest_backward() - gradient_seconds(input, &costs.stages[0])).max(0.0)
+    } else {
+        0.0
+    };
+    let to_last_gradient = busy(&|stage| until_gradient(input, stage));
+    all_work.max(head + to_last_gradient + paths.backward[first] + rest)
+}
+
+fn slice_total(input: &BoundInput, costs: &OpCosts) -> f64 {
+    if costs.slice_scale.is_empty() { f64::from(input.slices) } else { costs.slice_scale.iter().sum() }
+}
+
+fn units_of_passes(input: &BoundInput, costs: &OpCosts) -> f64 {
+    let passes = f64::from(input.microbatches) * f64::from(input.slices);
+    match input.vocabulary {
+        Vocabulary::Whole => 0.0,
+        Vocabulary::Interlaced | Vocabulary::OneBarrier => passes * costs.vocabulary.s,
+        Vocabulary::TwoBarriers => passes * (costs.vocabulary.s + costs.vocabulary.t),
+    }
+}
+
+/// Forward and whole backward of one microbatch.
+fn work_seconds(input: &BoundInput, stage: &StageCosts) -> f64 {
+    combined(input, stage, whole_backward(input, stage))
+}
+
+/// Forward and what the previous stage waits for.
+fn until_gradient(input: &BoundInput, stage: &StageCosts) -> f64 {
+    combined(input, stage, gradient_seconds(input, stage))
+}
+
+fn combined(input: &BoundInput, stage: &StageCosts, backward: f64) -> f64 {
+    let saving = if input.combines { stage.pair_saving } else { 0.0 };
+    (stage.forward + backward - saving).max(0.0)
+}
