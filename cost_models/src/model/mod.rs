@@ -3,10 +3,21 @@
 //! Layers stand in the order of the forward pass: the embedding first, the blocks, the final norm, the multi-token
 //! prediction (MTP) blocks, the head last. A layer's position in [`ModelSpec::layers`] is its index in a plan's stages.
 
+mod compact;
+mod error;
+mod fields;
+mod flops;
+mod validate;
+mod weights;
+
+pub use error::ModelError;
+pub use flops::FlopsPerToken;
+pub use weights::{Role, Sharding, Weight};
+
 use serde::{Deserialize, Serialize};
 
 /// A model.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ModelSpec {
     /// Catalogue name, or the name of the file it was read from.
     pub name: String,
@@ -24,6 +35,10 @@ pub struct ModelSpec {
     pub max_positions: Option<u64>,
     /// Kind of the norms.
     pub norm: Norm,
+    /// A norm between the embedding and the first block (BLOOM).
+    pub embedding_norm: bool,
+    /// A bias per vocabulary entry on the head (Phi, GPT-J).
+    pub head_bias: bool,
     /// Every layer, in forward order.
     pub layers: Vec<Layer>,
     /// Parts of the configuration that are not planned, such as a vision tower.
@@ -57,8 +72,8 @@ pub struct Block {
     pub mlp: Mlp,
     /// Norms over the full hidden width: 2 in most models, 4 with norms after both parts, 1 where both parts share it.
     pub norms: u32,
-    /// Whether the linear layers have biases.
-    pub bias: bool,
+    /// Biases on the projections of a dense MLP (and of shared experts).
+    pub mlp_bias: bool,
 }
 
 /// The token mixer of a block.
@@ -75,10 +90,16 @@ pub enum Attention {
         head_dim: u64,
         /// Tokens each query sees at most (sliding window or chunk); none for full causal attention.
         window: Option<u64>,
+        /// Whether the window is a fixed chunk that starts afresh (Llama 4), not one that slides.
+        chunked: bool,
         /// Norms on queries and keys.
         qk_norm: bool,
-        /// Biases on the query, key and value projections (where [`Block::bias`] is false).
+        /// Parameters of those norms: twice the head width in most models, 0 for norms without weights.
+        qk_norm_parameters: u64,
+        /// Biases on the query, key and value projections.
         qkv_bias: bool,
+        /// A bias on the output projection.
+        output_bias: bool,
         /// One learned sink logit per head.
         sinks: bool,
         /// A gate of the output's width computed from the input.
@@ -102,13 +123,15 @@ pub enum Attention {
         v_dim: u64,
         /// Sparse attention: keys each query selects through an indexer.
         sparse_topk: Option<u64>,
-        /// Heads of the indexer.
+        /// Heads of the indexer; 0 where the layer reuses an earlier layer's selection.
         index_heads: u64,
         /// Head width of the indexer.
         index_dim: u64,
     },
     /// Linear attention (gated delta net and its kin).
     Linear {
+        /// Which recurrence.
+        kind: LinearKind,
         /// Key heads.
         k_heads: u64,
         /// Value heads.
@@ -120,6 +143,16 @@ pub enum Attention {
         /// Width of the causal convolution.
         conv: u64,
     },
+}
+
+/// The recurrence of a linear attention.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LinearKind {
+    /// Gated delta net: a causal convolution, a decay and a write strength per value head (Qwen3-Next, Qwen3.5).
+    GatedDelta,
+    /// Lightning attention: fixed decay, no convolution, an output gate (MiniMax-01, M1).
+    Lightning,
 }
 
 /// The channel mixer of a block.
@@ -178,6 +211,53 @@ pub enum Activation {
     SquaredRelu,
 }
 
+impl Attention {
+    /// Plain full causal attention: no window, no biases, no norms on queries and keys.
+    #[must_use]
+    pub const fn standard(heads: u64, kv_heads: u64, head_dim: u64) -> Self {
+        Self::Standard {
+            heads,
+            kv_heads,
+            head_dim,
+            window: None,
+            chunked: false,
+            qk_norm: false,
+            qk_norm_parameters: 0,
+            qkv_bias: false,
+            output_bias: false,
+            sinks: false,
+            output_gate: false,
+            shared_kv: false,
+        }
+    }
+}
+
+impl Mlp {
+    /// A dense gated MLP with SiLU.
+    #[must_use]
+    pub const fn swiglu(ffn: u64) -> Self {
+        Self::Dense { ffn, activation: Activation::Swiglu }
+    }
+
+    /// SwiGLU experts behind a softmax router, no shared expert, no biases.
+    #[must_use]
+    pub const fn routed(experts: u64, topk: u64, ffn: u64) -> Self {
+        Self::Moe {
+            experts,
+            topk,
+            ffn,
+            shared_ffn: 0,
+            shared_gate: false,
+            activation: Activation::Swiglu,
+            expert_bias: false,
+            router_bias: false,
+            group_limit: None,
+            sigmoid_router: false,
+            dense_ffn: 0,
+        }
+    }
+}
+
 impl Activation {
     /// 2 for a gated MLP (gate and up projection), 1 otherwise.
     #[must_use]
@@ -190,13 +270,18 @@ impl Activation {
 }
 
 /// Kind of norm.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Norm {
     /// One weight per channel.
+    #[default]
     Rms,
     /// A weight and a bias per channel.
     Layer,
+    /// Layer norm with a weight only (Command-R, DBRX).
+    LayerWithoutBias,
+    /// Layer norm without parameters (OLMo).
+    LayerWithoutWeights,
 }
 
 impl Norm {
@@ -204,8 +289,9 @@ impl Norm {
     #[must_use]
     pub const fn parameters_per_channel(self) -> u64 {
         match self {
-            Self::Rms => 1,
+            Self::Rms | Self::LayerWithoutBias => 1,
             Self::Layer => 2,
+            Self::LayerWithoutWeights => 0,
         }
     }
 }
