@@ -1,1 +1,3 @@
 //! Which layout to run.
+
+pub mod highs;

@@ -1,0 +1,48 @@
+# The two commands of a newcomer are `make demo` and `make test`; both set up what they need. `make` lists all.
+
+PYTHON ?= python3
+CARGO ?= cargo
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help deps build demo test lint bench docs install clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+deps: ## make HiGHS and libclang available to cargo (see scripts/deps.py)
+	@command -v $(CARGO) >/dev/null || { printf 'error: no %s found\n\nhint: install Rust, see https://rustup.rs\n' '$(CARGO)' >&2; exit 1; }
+	@command -v $(PYTHON) >/dev/null || { printf 'error: no %s found\n\nhint: install Python 3.8 or later: apt-get install python3 python3-pip\n' '$(PYTHON)' >&2; exit 1; }
+	@$(PYTHON) scripts/deps.py
+
+build: deps ## compile the release binary, target/release/meshwright
+	$(CARGO) build --release
+
+demo: build ## plan Llama-3.1-70B on 8 nodes of dgx-h100 and write a Megatron-LM launch folder
+	target/release/meshwright plan --model llama-3.1-70b --cluster dgx-h100 --gpus 64 --seq-len 8192 --global-batch 128 --out plan.json
+	target/release/meshwright export plan.json --to megatron --out launch --force
+
+test: deps ## run all tests, those of the documentation included
+	$(CARGO) test --workspace
+
+lint: deps ## check formatting, clippy and the documentation; warnings are errors
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --workspace --no-deps
+
+bench: deps ## run the benchmarks
+	$(CARGO) bench --workspace
+
+docs: deps ## write the documentation to target/doc
+	$(CARGO) doc --workspace --no-deps
+
+# HiGHS is compiled (about ten minutes on two cores) and linked into the binary, which then needs nothing of this folder
+# or of the cache. A plain `cargo install --path .` after `make deps` takes a minute; its binary loads libhighs.so from
+# the cache folder, or from where HiGHS is installed.
+install: deps ## install a self-contained binary with cargo; compiles HiGHS
+	HIGHS_NO_PKG_CONFIG=1 CMAKE="$$($(PYTHON) scripts/deps.py cmake)" \
+		$(CARGO) install --path . --locked --target-dir target/install
+
+clean: ## remove what was built here; downloads stay in the cache folder
+	$(CARGO) clean
+	rm -rf plan.json launch
