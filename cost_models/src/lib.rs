@@ -4,12 +4,14 @@
 //! stage. From it come an [`Estimate`]: step time by kind, memory by term and pipeline rank, each with its basis.
 
 pub mod estimate;
+pub mod memory;
 pub mod model;
 mod parallel;
 mod run;
 pub mod runtime;
 pub mod schedule;
-mod stages;
+pub mod sharding;
+pub mod stages;
 mod workload;
 
 pub use estimate::{Assumption, Estimate, RankMemory, TimeBreakdown};

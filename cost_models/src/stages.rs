@@ -1,7 +1,10 @@
-//! Which layers every stage has.
+//! Which layers every stage has, and the rules by which engines split a model.
+
+mod split;
 
 use crate::parallel::Recompute;
 use serde::{Deserialize, Serialize};
+pub use split::{SplitError, default_stages, stages_from_blocks, stages_from_layout};
 
 /// A stage: contiguous layers with one forward.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,5 +36,12 @@ impl StageMap {
     /// The stages of one pipeline rank, in chunk order.
     pub fn on_rank(&self, rank: u32) -> impl Iterator<Item = &Stage> {
         self.0.iter().filter(move |stage| stage.rank == rank)
+    }
+
+    /// The same stages, all recomputing `recompute`.
+    #[must_use]
+    pub fn with_recompute(mut self, recompute: Recompute) -> Self {
+        self.0.iter_mut().for_each(|stage| stage.recompute = recompute);
+        self
     }
 }

@@ -14,7 +14,10 @@ pub use facts::{
     ContextExchange, CudaGraph, ExpertDispatcher, Overlap, RecomputeModules, RuntimeFacts, Scaling,
     TensorOverlap,
 };
-pub use memory_traits::MemoryTraits;
+pub use memory_traits::{
+    ActivationTraits, ExpertTraits, LossTraits, MemoryTraits, PipelineTraits, RecomputeModule, ReserveTraits,
+    SplitPolicy, StateTraits, WorkspaceTraits,
+};
 pub use shared::SharedTraits;
 pub use time_traits::{Bucket, ExpertTraffic, SelectiveRecompute, TimeTraits};
 
@@ -52,6 +55,7 @@ pub struct Runtime {
     #[serde(default)]
     pub facts: RuntimeFacts,
     /// What it keeps in memory.
+    #[serde(default)]
     pub memory: MemoryTraits,
     /// What it costs in time.
     pub time: TimeTraits,
