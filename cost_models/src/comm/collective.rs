@@ -1,0 +1,151 @@
+//! Collectives over one group.
+
+use crate::runtime::SharedTraits;
+use cluster_profiles::{
+    Bytes, BytesPerSecond, Cluster, CollectiveCurve, GroupShape, MeasuredCollectives, NodeShape, Seconds,
+};
+
+/// A collective operation. Sizes are those of nccl-tests: the full tensor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Collective {
+    /// Every rank gets the sum.
+    AllReduce,
+    /// Every rank gets every rank's part.
+    AllGather,
+    /// Every rank gets the sum of its part.
+    ReduceScatter,
+    /// Every rank sends a part to every other.
+    AllToAll,
+}
+
+/// Share of a domain link's nominal rate that a collective can reach at best.
+const LINK_CEILING: f64 = 0.92;
+/// A ring step inside a domain adds this share of the two-rank latency.
+const RING_STEP: f64 = 0.1;
+/// Latency of an all_reduce relative to the one-way collectives, inside a domain.
+const REDUCE_LATENCY: f64 = 1.3;
+
+/// The links of a cluster as collectives see them.
+#[derive(Debug, Clone, Copy)]
+pub struct Fabric<'a> {
+    curve: &'a CollectiveCurve,
+    node: &'a NodeShape,
+    shared: &'a SharedTraits,
+    measured: Option<&'a MeasuredCollectives>,
+    oversubscription: f64,
+    domains: f64,
+}
+
+impl<'a> Fabric<'a> {
+    /// The links of `cluster`; a mixed cluster counts as its slowest group.
+    #[must_use]
+    pub fn new(cluster: &'a Cluster, shared: &'a SharedTraits) -> Self {
+        let slowest = cluster.groups.iter().reduce(|slow, group| {
+            if group.node.inter.bandwidth < slow.node.inter.bandwidth { group } else { slow }
+        });
+        let group = slowest.unwrap_or_else(|| cluster.main());
+        let domains = cluster.gpu_count() as f64 / f64::from(group.node.domain.max(1));
+        let leaf = cluster.nodes_per_leaf.map_or(f64::INFINITY, f64::from);
+        let spread = cluster.node_count() as f64 > leaf;
+        Self {
+            curve: &group.gpu.kernels.collective,
+            node: &group.node,
+            shared,
+            measured: cluster.measured.as_ref(),
+            oversubscription: if spread { cluster.oversubscription.max(1.0) } else { 1.0 },
+            domains: domains.max(1.0),
+        }
+    }
+
+    /// Rate one GPU's network interface reaches.
+    #[must_use]
+    pub fn interface(&self) -> BytesPerSecond {
+        self.node.inter.bandwidth * (self.shared.nic_efficiency / self.oversubscription)
+    }
+
+    /// Bus bandwidth inside a domain.
+    #[must_use]
+    pub fn local_bandwidth(&self, collective: Collective) -> BytesPerSecond {
+        let measured = match collective {
+            Collective::AllReduce => self.curve.reduce_bandwidth,
+            _ => self.curve.gather_bandwidth,
+        };
+        measured.min(self.node.intra.bandwidth * LINK_CEILING)
+    }
+
+    /// Time of `collective` on a tensor of `bytes` over a group.
+    #[must_use]
+    pub fn time(&self, collective: Collective, bytes: Bytes, group: GroupShape) -> Seconds {
+        self.time_in_buckets(collective, bytes, group, 1.0)
+    }
+
+    /// The same in `buckets` calls, each with its own latency.
+    #[must_use]
+    pub fn time_in_buckets(
+        &self,
+        collective: Collective,
+        bytes: Bytes,
+        group: GroupShape,
+        buckets: f64,
+    ) -> Seconds {
+        if group.ranks <= 1 || bytes.get() <= 0.0 {
+            return Seconds::ZERO;
+        }
+        let passes = if collective == Collective::AllReduce { 2.0 } else { 1.0 };
+        let ranks = f64::from(group.ranks);
+        let wire = bytes * (passes * (ranks - 1.0) / ranks);
+        if group.is_local() {
+            return self.local_latency(collective, ranks) * buckets + self.local_transfer(collective, wire, buckets);
+        }
+        self.remote_latency(collective, group) * buckets + wire / self.remote_bandwidth(collective, group)
+    }
+
+    fn local_latency(&self, collective: Collective, ranks: f64) -> Seconds {
+        let reduce = if collective == Collective::AllReduce { REDUCE_LATENCY } else { 1.0 };
+        self.curve.latency * (reduce * (1.0 + RING_STEP * (ranks - 1.0)))
+    }
+
+    /// `v/bw + sqrt(transition v/bw)`: the root stands for NCCL's change from its small-message protocols to Simple.
+    fn local_transfer(&self, collective: Collective, wire: Bytes, calls: f64) -> Seconds {
+        let transfer = wire / self.local_bandwidth(collective);
+        transfer + Seconds((self.curve.transition.get() * transfer.get() * calls).sqrt())
+    }
+
+    /// Bus bandwidth of a group that spans domains: its members in one domain share that many interfaces.
+    #[must_use]
+    pub fn remote_bandwidth(&self, collective: Collective, group: GroupShape) -> BytesPerSecond {
+        let local = self.local_bandwidth(collective);
+        let interfaces = self.interface() * f64::from(group.per_domain);
+        local.min(interfaces)
+    }
+
+    /// A ring passes every domain once per direction; a tree of all_reduce only its logarithm.
+    fn remote_latency(&self, collective: Collective, group: GroupShape) -> Seconds {
+        let (ranks, domains) = (f64::from(group.ranks), f64::from(group.domains));
+        let inside = self.shared.intra_hop * (ranks - domains).max(0.0);
+        let ring = self.node.inter.latency * domains + inside;
+        if collective != Collective::AllReduce {
+            return ring;
+        }
+        let depth = domains.log2().ceil() + 1.0;
+        let per_domain = f64::from(group.per_domain);
+        let tree = self.node.inter.latency * depth + self.shared.intra_hop * (per_domain - 1.0);
+        ring.min(tree) * 2.0
+    }
+
+    /// Time of one message between two pipeline ranks.
+    #[must_use]
+    pub fn send(&self, bytes: Bytes, local: bool) -> Seconds {
+        if bytes.get() <= 0.0 {
+            return Seconds::ZERO;
+        }
+        let rate = if local { self.node.intra.bandwidth * 0.5 } else { self.interface() };
+        self.shared.pipeline_hop + bytes / rate
+    }
+
+    /// Measured bandwidth over the whole cluster, where there is any, and the domains it was measured over.
+    #[must_use]
+    pub fn measured(&self) -> Option<(&'a MeasuredCollectives, f64)> {
+        self.measured.map(|measured| (measured, self.domains))
+    }
+}

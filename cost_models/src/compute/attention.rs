@@ -1,0 +1,137 @@
+//! Core attention: softmax over query-key scores, without the projections around it.
+
+use super::ForwardBackward;
+use super::gemm::{Format, aligned, sustained_rate};
+use crate::runtime::{AttentionKernel, SharedTraits};
+use cluster_profiles::{Bytes, Flops, Gpu, Seconds};
+
+/// Sizes of a core attention on one rank.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct AttentionShape {
+    /// Sequences.
+    pub batch: f64,
+    /// Tokens of a sequence.
+    pub seq: f64,
+    /// Tokens a query meets at most (the window), `seq` where there is none.
+    pub window: f64,
+    /// Query heads.
+    pub heads: f64,
+    /// Width of queries and keys.
+    pub qk_dim: f64,
+    /// Width of values.
+    pub v_dim: f64,
+}
+
+impl AttentionShape {
+    /// Keys that a query meets in the mean under a causal mask: `w - w^2 / 2s`, half the sequence without a window.
+    #[must_use]
+    pub fn mean_keys(&self) -> f64 {
+        let window = self.window.clamp(1.0, self.seq.max(1.0));
+        window - window * window / (2.0 * self.seq.max(1.0))
+    }
+
+    /// Forward arithmetic under a causal mask: `2 b s keys a (d_qk + d_v)`.
+    #[must_use]
+    pub fn flops(&self) -> Flops {
+        let pairs = self.batch * self.seq * self.mean_keys() * self.heads;
+        Flops(2.0 * pairs * (self.qk_dim + self.v_dim))
+    }
+}
+
+/// Rate by head width relative to 128: `ratio` at 64, in proportion to the width below, 1 from 128 on.
+fn width_ratio(width: f64, ratio: f64) -> f64 {
+    if width >= 128.0 {
+        1.0
+    } else if width >= 64.0 {
+        ratio + (1.0 - ratio) * (width / 64.0).log2()
+    } else {
+        ratio * (width / 64.0).max(0.05)
+    }
+}
+
+fn burst_core(gpu: &Gpu, shape: &AttentionShape) -> Seconds {
+    let curve = &gpu.kernels.attention;
+    let width = f64::midpoint(shape.qk_dim, shape.v_dim);
+    let length = shape.seq.min(2.0 * shape.window);
+    let rate = curve.rate * (width_ratio(width, curve.head_64_ratio) * length / (length + curve.s_half));
+    shape.flops() / rate
+}
+
+/// A causal forward as an inference benchmark measures it: `launch + flops / (rate r(d) s/(s + s_half))`.
+#[must_use]
+pub fn attention_burst(gpu: &Gpu, shape: &AttentionShape) -> Seconds {
+    gpu.kernels.attention.launch + burst_core(gpu, shape)
+}
+
+/// Speed of a fused kernel relative to the one the GPU's curve was measured with: FlashAttention-2 lacks the
+/// asynchronous matrix instructions of Hopper and Blackwell, FlashAttention-1 the work split of 2.
+fn kernel_speed(gpu: &Gpu, shared: &SharedTraits, kernel: AttentionKernel) -> f64 {
+    let generation = match gpu.compute_capability {
+        Some(capability) if capability >= 100 => shared.flash2_blackwell,
+        Some(capability) if capability >= 90 => shared.flash2_hopper,
+        _ => 1.0,
+    };
+    match kernel {
+        AttentionKernel::Cudnn => 1.0,
+        AttentionKernel::Flash2 => generation,
+        _ => generation * shared.flash1,
+    }
+}
+
+/// Forward and backward of a fused attention kernel in training. The backward is
+/// `forward y (1 + length / (s + 512))`, all of it in the input gradient: attention has no weights.
+#[must_use]
+pub fn fused_attention(
+    gpu: &Gpu,
+    shared: &SharedTraits,
+    kernel: AttentionKernel,
+    shape: &AttentionShape,
+) -> ForwardBackward {
+    if shape.flops().get() <= 0.0 {
+        return ForwardBackward::default();
+    }
+    let speed = kernel_speed(gpu, shared, kernel) * gpu.kernels.attention_clock();
+    let forward = gpu.kernels.attention.launch + burst_core(gpu, shape) / speed;
+    let long = if kernel == AttentionKernel::Cudnn { shared.attention_backward } else { shared.flash_backward };
+    let factor = long * (1.0 + shared.attention_backward_length / (shape.seq + 512.0));
+    ForwardBackward { forward, backward: forward * factor }
+}
+
+/// Attention whose scores are written to memory: two batched products over the full square (nothing is skipped for the
+/// mask) and the traffic of the softmax. Korthikanti et al., arXiv 2205.05198, section 4, names the tensors.
+#[must_use]
+pub fn unfused_attention(
+    gpu: &Gpu,
+    shared: &SharedTraits,
+    kernel: AttentionKernel,
+    shape: &AttentionShape,
+) -> ForwardBackward {
+    let scores = shape.batch * shape.heads * shape.seq * shape.seq;
+    let rate = sustained_rate(gpu, shared, Format::Bits16)
+        * (shared.unfused_attention_rate * aligned(&[shape.qk_dim], shared.attention_alignment));
+    let products = Flops(2.0 * scores * (shape.qk_dim + shape.v_dim)) / rate;
+    let bytes_per_score = match kernel {
+        AttentionKernel::FusedSoftmax => shared.fused_softmax_bytes,
+        _ => shared.unfused_softmax_bytes,
+    };
+    let traffic = Bytes(bytes_per_score * scores) / gpu.kernels.stream_bandwidth;
+    ForwardBackward { forward: products + traffic, backward: products * 2.0 + traffic * 1.3 }
+}
+
+/// Chunk length of the chunked form of linear attention.
+const LINEAR_CHUNK: f64 = 64.0;
+/// Rate of its small chunk products relative to fused attention (assumed: no public measurement).
+const LINEAR_RATE: f64 = 0.5;
+
+/// Gated delta-net attention in its chunked form (Yang et al., arXiv 2412.06464, section 3.3): per token and value head
+/// a state update and a read of `k v` each, twice for the delta rule, and products inside a chunk.
+#[must_use]
+pub fn linear_attention(gpu: &Gpu, tokens: f64, heads: f64, k_dim: f64, v_dim: f64) -> ForwardBackward {
+    if tokens * heads <= 0.0 {
+        return ForwardBackward::default();
+    }
+    let per_token = 6.0 * k_dim * v_dim + 2.0 * LINEAR_CHUNK * (2.0 * k_dim + v_dim);
+    let rate = gpu.kernels.attention.rate * (gpu.kernels.attention_clock() * LINEAR_RATE);
+    let forward = gpu.kernels.attention.launch + Flops(tokens * heads * per_token) / rate;
+    ForwardBackward { forward, backward: forward * 2.5 }
+}
