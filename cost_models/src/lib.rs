@@ -3,7 +3,10 @@
 //! A [`TrainingRun`] bundles a model, a cluster, a workload, a runtime, a [`ParallelConfig`] and the layers of every
 //! stage. From it come an [`Estimate`]: step time by kind, memory by term and pipeline rank, each with its basis.
 
+pub mod comm;
+pub mod compute;
 pub mod estimate;
+pub mod layer_cost;
 pub mod memory;
 pub mod model;
 mod parallel;
@@ -12,6 +15,7 @@ pub mod runtime;
 pub mod schedule;
 pub mod sharding;
 pub mod stages;
+pub mod step;
 mod workload;
 
 pub use estimate::{Assumption, Estimate, RankMemory, TimeBreakdown};
@@ -19,5 +23,6 @@ pub use model::ModelSpec;
 pub use parallel::{ParallelConfig, Recompute};
 pub use run::TrainingRun;
 pub use runtime::{Runtime, RuntimeError, RuntimeFacts};
+pub use step::{StepError, StepTime, step_time, step_time_bound};
 pub use stages::{Stage, StageMap};
 pub use workload::{Dtype, Optimizer, Workload};

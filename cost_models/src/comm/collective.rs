@@ -25,6 +25,9 @@ const RING_STEP: f64 = 0.1;
 /// Latency of an all_reduce relative to the one-way collectives, inside a domain.
 const REDUCE_LATENCY: f64 = 1.3;
 
+/// Size of the message a start-up bandwidth test uses, in bytes.
+const START_UP_MESSAGE: f64 = 180e6;
+
 /// The links of a cluster as collectives see them.
 #[derive(Debug, Clone, Copy)]
 pub struct Fabric<'a> {
@@ -55,6 +58,18 @@ impl<'a> Fabric<'a> {
             oversubscription: if spread { cluster.oversubscription.max(1.0) } else { 1.0 },
             domains: domains.max(1.0),
         }
+    }
+
+    /// GPUs of a domain.
+    #[must_use]
+    pub fn domain(&self) -> u32 {
+        self.node.domain
+    }
+
+    /// Nominal rate of the domain's link, per GPU and direction.
+    #[must_use]
+    pub fn link(&self) -> BytesPerSecond {
+        self.node.intra.bandwidth
     }
 
     /// Rate one GPU's network interface reaches.
@@ -143,9 +158,28 @@ impl<'a> Fabric<'a> {
         self.shared.pipeline_hop + bytes / rate
     }
 
-    /// Measured bandwidth over the whole cluster, where there is any, and the domains it was measured over.
+    /// Time by the cluster's own measured bandwidth, where there is any and the group spans domains. Start-up tests use
+    /// a message of moderate size, so what they lose against the links is latency: `S0 (1/measured - 1/local)` per
+    /// call, in proportion to the domains the group touches; the transfer itself runs at the links' rate.
     #[must_use]
-    pub fn measured(&self) -> Option<(&'a MeasuredCollectives, f64)> {
-        self.measured.map(|measured| (measured, self.domains))
+    pub fn measured_time(
+        &self,
+        collective: Collective,
+        bytes: Bytes,
+        group: GroupShape,
+        calls: f64,
+    ) -> Option<Seconds> {
+        let measured = self.measured.filter(|_| !group.is_local())?;
+        let whole = match collective {
+            Collective::ReduceScatter => measured.reduce_scatter,
+            _ => measured.all_gather,
+        };
+        let local = self.local_bandwidth(Collective::AllGather);
+        let lost = (1.0 / whole.get().max(1.0) - 1.0 / local.get()).max(0.0);
+        let passes = if collective == Collective::AllReduce { 2.0 } else { 1.0 };
+        let latency = passes * START_UP_MESSAGE * lost * f64::from(group.domains) / self.domains;
+        let ranks = f64::from(group.ranks);
+        let wire = bytes * (passes * (ranks - 1.0) / ranks);
+        Some(Seconds(latency * calls) + wire / self.remote_bandwidth(collective, group))
     }
 }

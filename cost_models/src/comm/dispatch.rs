@@ -31,6 +31,11 @@ pub struct Dispatch {
     pub dispatcher: ExpertDispatcher,
 }
 
+/// Bytes moved over the payload: headers, indices, weights.
+const DISPATCH_OVERHEAD: f64 = 1.1;
+/// The kernels' rate over that of an all_gather at best: they count copies that never leave the rank's own memory.
+const DISPATCH_CEILING: f64 = 1.45;
+
 /// Rates inside a domain that the `DeepEP` and `HybridEP` kernels reach, per GPU: dispatch and combine.
 fn kernel_rates(dispatcher: ExpertDispatcher, blackwell: bool) -> (f64, f64) {
     match dispatcher {
@@ -81,7 +86,7 @@ impl Dispatch {
             return (wire, wire);
         }
         let (dispatch, combine) = kernel_rates(self.dispatcher, blackwell);
-        let limit = |rate: f64| BytesPerSecond(rate / 1.1).min(fabric.local_ceiling());
+        let limit = |rate: f64| BytesPerSecond(rate / DISPATCH_OVERHEAD).min(wire * DISPATCH_CEILING);
         (limit(dispatch), limit(combine))
     }
 }

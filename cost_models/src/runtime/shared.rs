@@ -19,8 +19,6 @@ pub struct SharedTraits {
     pub cast_4bit: f64,
     /// Rate of 4-bit products relative to 8-bit ones.
     pub rate_4bit: f64,
-    /// Attention is slowed by the sustained clock to this power (it draws less power than matrix products).
-    pub attention_clock: f64,
     /// Backward over forward of fused attention on a long sequence: cuDNN's kernel.
     pub attention_backward: f64,
     /// The same of the FlashAttention kernels.

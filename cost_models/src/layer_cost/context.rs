@@ -1,0 +1,188 @@
+//! What the cost of a layer depends on besides the layer itself.
+
+use crate::comm::Fabric;
+use crate::compute::Format;
+use crate::model::ModelSpec;
+use crate::parallel::ParallelConfig;
+use crate::run::TrainingRun;
+use crate::runtime::{ContextExchange, CudaGraph, ExpertDispatcher, Runtime, Scaling, SharedTraits, TensorOverlap};
+use crate::workload::Workload;
+use cluster_profiles::{Cluster, Gpu, GroupShape, Seconds};
+
+/// Everything that the cost of a layer depends on: sizes of a microbatch on a rank, degrees, engine, GPU, links. It
+/// does not depend on the number of microbatches, of pipeline ranks or of data-parallel ranks, but for whether there
+/// is a pipeline at all; one table of layer costs serves all of these.
+#[derive(Debug, Clone, Copy)]
+pub struct LayerContext<'a> {
+    /// The model the layers belong to.
+    pub model: &'a ModelSpec,
+    /// The GPU kind.
+    pub gpu: &'a Gpu,
+    /// The engine.
+    pub runtime: &'a Runtime,
+    /// The links.
+    pub fabric: Fabric<'a>,
+    /// Format of the dense linear layers.
+    pub linear_format: Format,
+    /// Format of the experts.
+    pub expert_format: Format,
+    /// Tokens of a sequence.
+    pub seq: f64,
+    /// Sequences of a microbatch.
+    pub batch: f64,
+    /// Tokens of a microbatch on a rank: `s b / cp`.
+    pub tokens: f64,
+    /// Tensor-parallel degree.
+    pub tp: f64,
+    /// Context-parallel degree.
+    pub cp: f64,
+    /// Expert-parallel degree.
+    pub ep: f64,
+    /// Tensor-parallel degree of the experts.
+    pub etp: f64,
+    /// Ranks that share a token's residual stream: tp with sequence parallelism, else 1.
+    pub sequence_shards: f64,
+    /// The tensor-parallel group.
+    pub tp_group: GroupShape,
+    /// The context-parallel group.
+    pub cp_group: GroupShape,
+    /// The expert-parallel group.
+    pub ep_group: GroupShape,
+    /// The expert tensor-parallel group.
+    pub etp_group: GroupShape,
+    /// Tokens of the busiest expert rank over the mean.
+    pub imbalance: f64,
+    /// Whether there is more than one pipeline rank.
+    pub pipelined: bool,
+}
+
+impl<'a> LayerContext<'a> {
+    /// The context of one layout.
+    #[must_use]
+    pub fn new(
+        model: &'a ModelSpec,
+        cluster: &'a Cluster,
+        workload: &Workload,
+        runtime: &'a Runtime,
+        parallel: &ParallelConfig,
+    ) -> Self {
+        let gpu = slowest_gpu(cluster);
+        let facts = &runtime.facts;
+        let format = |low: Option<bool>| match low {
+            Some(false) => Format::Bits16,
+            _ => Format::of(workload.precision, gpu),
+        };
+        let (seq, batch) = (workload.seq_len as f64, parallel.micro_batch_size as f64);
+        let group = |ranks: u32, stride: u32| cluster.group_shape(ranks.max(1), stride.max(1));
+        Self {
+            model,
+            gpu,
+            runtime,
+            fabric: Fabric::new(cluster, &runtime.shared),
+            linear_format: format(facts.low_precision_linears),
+            expert_format: format(facts.low_precision_experts),
+            seq,
+            batch,
+            tokens: seq * batch / f64::from(parallel.cp.max(1)),
+            tp: f64::from(parallel.tp.max(1)),
+            cp: f64::from(parallel.cp.max(1)),
+            ep: f64::from(parallel.ep.max(1)),
+            etp: f64::from(parallel.etp.max(1)),
+            sequence_shards: if parallel.sequence_parallel { f64::from(parallel.tp.max(1)) } else { 1.0 },
+            tp_group: group(parallel.tp, 1),
+            cp_group: group(parallel.cp, parallel.tp),
+            ep_group: group(parallel.ep, parallel.etp),
+            etp_group: group(parallel.etp, 1),
+            imbalance: workload.expert_imbalance.max(1.0),
+            pipelined: parallel.pp > 1,
+        }
+    }
+
+    /// The context of a run.
+    #[must_use]
+    pub fn of(run: &TrainingRun<'a>) -> Self {
+        Self::new(run.model, run.cluster, run.workload, run.runtime, run.parallel)
+    }
+
+    /// Numbers that all engines share.
+    #[must_use]
+    pub fn shared(&self) -> &'a SharedTraits {
+        &self.runtime.shared
+    }
+
+    /// Width of the residual stream.
+    #[must_use]
+    pub fn hidden(&self) -> f64 {
+        self.model.hidden as f64
+    }
+
+    /// Share of tensor-parallel traffic that stays exposed.
+    #[must_use]
+    pub fn tp_exposed(&self) -> f64 {
+        let own = self.runtime.time.tp_exposed;
+        match self.runtime.facts.overlap.tp {
+            Some(TensorOverlap::UserBuffers) => own.min(self.shared().user_buffers_exposed),
+            Some(TensorOverlap::AsyncTp) => own * self.shared().async_tp_exposed,
+            Some(TensorOverlap::None) | None => own,
+        }
+    }
+
+    /// How tokens travel to their experts; over an NVLink domain larger than a node, `DeepEP`'s place is `HybridEP`'s.
+    #[must_use]
+    pub fn dispatcher(&self) -> ExpertDispatcher {
+        match self.runtime.dispatcher() {
+            ExpertDispatcher::DeepEp if self.fabric.domain() > 8 => ExpertDispatcher::HybridEp,
+            other => other,
+        }
+    }
+
+    /// How keys and values meet the queries of other context-parallel ranks.
+    #[must_use]
+    pub fn context_exchange(&self) -> ContextExchange {
+        self.runtime.context_exchange()
+    }
+
+    /// Cost of quantising, relative to one scale per tensor.
+    #[must_use]
+    pub fn cast_cost(&self) -> f64 {
+        match self.runtime.facts.scaling {
+            Some(Scaling::Rowwise) => self.shared().cast_rowwise,
+            _ => 1.0,
+        }
+    }
+
+    /// Host time of a dense layer's forward.
+    #[must_use]
+    pub fn dense_host(&self) -> Seconds {
+        let time = &self.runtime.time;
+        let tp = if self.tp > 1.0 { time.host_tp } else { Seconds::ZERO };
+        let pipeline =
+            if self.tp > 1.0 && self.pipelined { time.host_tp_pipeline * self.tp } else { Seconds::ZERO };
+        let graph = match self.runtime.facts.cuda_graph {
+            Some(CudaGraph::Full) => self.shared().full_graph,
+            Some(CudaGraph::Partial) => self.shared().partial_graph,
+            Some(CudaGraph::None) | None => 1.0,
+        };
+        (time.host + tp + pipeline) * graph
+    }
+
+    /// Host time of an expert layer's forward. Dropless routing reads token counts back from the GPU; a fixed capacity
+    /// does not, and a graph of the whole iteration leaves little of it.
+    #[must_use]
+    pub fn expert_host(&self) -> Seconds {
+        let time = &self.runtime.time;
+        let low = self.expert_format != Format::Bits16;
+        let eight = if low { time.host_experts_8bit } else { Seconds::ZERO };
+        let facts = &self.runtime.facts;
+        let capacity = if facts.capacity_factor.is_some() { self.shared().capacity_host } else { 1.0 };
+        let graph = if facts.cuda_graph == Some(CudaGraph::Full) { self.shared().full_graph } else { 1.0 };
+        (time.host_experts + eight) * (capacity * graph)
+    }
+}
+
+/// The GPU kind that everybody waits for: the one with the lowest sustained 16-bit rate.
+fn slowest_gpu(cluster: &Cluster) -> &Gpu {
+    let speed = |gpu: &Gpu| gpu.kernels.gemm_16bit.rate.get() * gpu.kernels.sustained_16bit;
+    let gpus = cluster.groups.iter().map(|group| &group.gpu);
+    gpus.reduce(|slow, gpu| if speed(gpu) < speed(slow) { gpu } else { slow }).unwrap_or_else(|| cluster.gpu())
+}

@@ -1,0 +1,173 @@
+//! The token mixer of a block: projections, core attention, context-parallel exchange.
+
+use super::context::LayerContext;
+use super::linear::{linear, replicated_linear};
+use super::passes::{PassCost, Passes};
+use crate::comm::Collective;
+use crate::compute::{AttentionShape, ForwardBackward, fused_attention, linear_attention, stream, unfused_attention};
+use crate::model::Attention;
+use crate::runtime::ContextExchange;
+use cluster_profiles::{Bytes, Seconds};
+
+/// Share of a context-parallel exchange that is paid even where attention hides it.
+const RING_INTERFERENCE: f64 = 0.15;
+/// Share of the domain's link that a ring of sends reaches.
+const RING_LINK: f64 = 0.6;
+/// Bytes per element of queries and keys that the rotary kernel moves.
+const ROTARY_BYTES: f64 = 4.0;
+
+/// Forward and backward of the mixer, norms and tensor-parallel traffic apart.
+pub(super) fn mixer(context: &LayerContext, attention: &Attention) -> Passes {
+    let core = core(context, attention);
+    let mut passes = projections(context, attention) + rotary(context, attention);
+    passes.forward.attention += core.forward;
+    passes.input_gradient.attention += core.backward;
+    passes.forward.cp += exchange(context, attention, core.forward, 1.0);
+    passes.input_gradient.cp += exchange(context, attention, core.backward, 2.0);
+    passes
+}
+
+/// What selective recompute repeats with an unfused kernel: the core's forward.
+pub(super) fn core_forward(context: &LayerContext, attention: &Attention) -> PassCost {
+    PassCost { attention: core(context, attention).forward, ..PassCost::default() }
+}
+
+/// The up projections of latent attention, which may be recomputed by themselves.
+pub(super) fn latent_up(context: &LayerContext, attention: &Attention) -> Passes {
+    let Attention::Latent { heads, q_rank, kv_rank, qk_nope_dim, qk_rope_dim, v_dim, .. } = *attention else {
+        return Passes::default();
+    };
+    let local = heads as f64 / context.tp;
+    let q_width = local * (qk_nope_dim + qk_rope_dim) as f64;
+    let q_input = q_rank.unwrap_or(context.model.hidden) as f64;
+    linear(context, context.tokens, q_width, q_input)
+        + linear(context, context.tokens, local * (qk_nope_dim + v_dim) as f64, kv_rank as f64)
+}
+
+fn projections(context: &LayerContext, attention: &Attention) -> Passes {
+    let (tokens, hidden, tp) = (context.tokens, context.hidden(), context.tp);
+    match *attention {
+        Attention::Standard { heads, kv_heads, head_dim, output_gate, shared_kv, .. } => {
+            let width = heads as f64 * head_dim as f64 / tp;
+            let kv = kv_width(context, kv_heads, head_dim) * if shared_kv { 1.0 } else { 2.0 };
+            let gate = if output_gate { width } else { 0.0 };
+            linear(context, tokens, width + kv + gate, hidden) + linear(context, tokens, hidden, width)
+        }
+        Attention::Latent { heads, q_rank, kv_rank, qk_rope_dim, v_dim, index_heads, index_dim, .. } => {
+            let down = (q_rank.unwrap_or(0) + kv_rank + qk_rope_dim) as f64;
+            let index = (index_heads * index_dim + index_dim) as f64;
+            replicated_linear(context, down + index, hidden)
+                + latent_up(context, attention)
+                + linear(context, tokens, hidden, (heads * v_dim) as f64 / tp)
+        }
+        Attention::Linear { k_heads, v_heads, k_dim, v_dim, .. } => {
+            let values = (v_heads * v_dim) as f64 / tp;
+            let keys = 2.0 * (k_heads * k_dim) as f64 / tp;
+            linear(context, tokens, keys + 2.0 * values, hidden) + linear(context, tokens, hidden, values)
+        }
+    }
+}
+
+/// Width of the keys on a rank: with fewer heads than ranks, every rank keeps one.
+fn kv_width(context: &LayerContext, kv_heads: u64, head_dim: u64) -> f64 {
+    (kv_heads as f64 / context.tp).max(1.0) * head_dim as f64
+}
+
+fn core(context: &LayerContext, attention: &Attention) -> ForwardBackward {
+    let (gpu, shared) = (context.gpu, context.shared());
+    let shape = |heads: u64, qk_dim: f64, v_dim: f64, window: f64| AttentionShape {
+        batch: context.batch / context.cp,
+        seq: context.seq,
+        window,
+        heads: (heads as f64 / context.tp).max(1.0),
+        qk_dim,
+        v_dim,
+    };
+    let softmax = |shape: &AttentionShape| {
+        let kernel = context.runtime.attention;
+        if kernel.stores_scores() {
+            unfused_attention(gpu, shared, kernel, shape)
+        } else {
+            fused_attention(gpu, shared, kernel, shape)
+        }
+    };
+    match *attention {
+        Attention::Standard { heads, head_dim, window, chunked, .. } => {
+            let window = window.map_or(context.seq, |w| w as f64 * if chunked { 0.5 } else { 1.0 });
+            softmax(&shape(heads, head_dim as f64, head_dim as f64, window.min(context.seq)))
+        }
+        Attention::Latent {
+            heads, qk_nope_dim, qk_rope_dim, v_dim, sparse_topk, index_heads, index_dim, ..
+        } => {
+            let window = sparse_topk.map_or(context.seq, |k| (k as f64).min(context.seq));
+            let main = softmax(&shape(heads, (qk_nope_dim + qk_rope_dim) as f64, v_dim as f64, window));
+            if sparse_topk.is_none() || index_heads == 0 {
+                return main;
+            }
+            let index = softmax(&shape(index_heads, index_dim as f64, 0.0, context.seq));
+            ForwardBackward { forward: main.forward + index.forward, backward: main.backward + index.backward }
+        }
+        Attention::Linear { v_heads, k_dim, v_dim, .. } => {
+            let heads = v_heads as f64 / context.tp;
+            linear_attention(gpu, context.tokens, heads, k_dim as f64, v_dim as f64)
+        }
+    }
+}
+
+fn rotary(context: &LayerContext, attention: &Attention) -> Passes {
+    let width = match *attention {
+        Attention::Standard { heads, kv_heads, head_dim, .. } => {
+            heads as f64 * head_dim as f64 / context.tp + kv_width(context, kv_heads, head_dim)
+        }
+        Attention::Latent { heads, qk_rope_dim, .. } => (heads * qk_rope_dim) as f64 / context.tp,
+        Attention::Linear { .. } => 0.0,
+    };
+    let rotary = stream(context.gpu, Bytes(ROTARY_BYTES * context.tokens * width));
+    Passes::kernels(rotary, rotary)
+}
+
+/// Exposed time of bringing keys and values (or heads) to the queries; `volumes` is 1 for a forward and 2 for a
+/// backward, which moves keys, values and their gradients.
+fn exchange(context: &LayerContext, attention: &Attention, core: Seconds, volumes: f64) -> Seconds {
+    if context.cp <= 1.0 {
+        return Seconds::ZERO;
+    }
+    let (queries, keys_values) = exchanged_widths(context, attention);
+    let fabric = &context.fabric;
+    let group = context.cp_group;
+    match context.context_exchange() {
+        ContextExchange::AllToAll => {
+            let widths = 2.0 * queries + keys_values;
+            fabric.time_in_buckets(Collective::AllToAll, Bytes(2.0 * context.tokens * widths), group, 4.0)
+        }
+        ContextExchange::Gather => {
+            let bytes = Bytes(2.0 * context.cp * context.tokens * keys_values);
+            fabric.time(Collective::AllGather, bytes, group) * volumes
+        }
+        ContextExchange::Ring => {
+            let bytes = Bytes(2.0 * (context.cp - 1.0) * context.tokens * keys_values * volumes);
+            let rate = if group.is_local() {
+                fabric.link() * RING_LINK
+            } else {
+                fabric.remote_bandwidth(Collective::AllGather, group)
+            };
+            let ring = bytes / rate;
+            (ring - core).max(Seconds::ZERO) + ring * RING_INTERFERENCE
+        }
+    }
+}
+
+/// Width of queries and of keys and values on a rank. Linear attention passes its state instead, which is small.
+fn exchanged_widths(context: &LayerContext, attention: &Attention) -> (f64, f64) {
+    match *attention {
+        Attention::Standard { heads, kv_heads, head_dim, .. } => {
+            (heads as f64 * head_dim as f64 / context.tp, 2.0 * kv_width(context, kv_heads, head_dim))
+        }
+        Attention::Latent { heads, qk_nope_dim, qk_rope_dim, v_dim, .. } => {
+            let local = heads as f64 / context.tp;
+            let qk = (qk_nope_dim + qk_rope_dim) as f64;
+            (local * qk, local * (qk + v_dim as f64))
+        }
+        Attention::Linear { .. } => (0.0, 0.0),
+    }
+}

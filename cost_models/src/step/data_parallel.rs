@@ -1,0 +1,153 @@
+//! What data parallelism leaves exposed: gathering parameters, reducing gradients.
+
+use super::stages::StageCosts;
+use crate::comm::{Collective, Fabric};
+use crate::layer_cost::{LayerContext, LayerCost, RankParameters};
+use crate::run::TrainingRun;
+use cluster_profiles::{Bytes, GroupShape, Seconds};
+
+/// Share of the last backward (or the first forward) that reductions (gathers) can hide behind: the first bucket has
+/// to fill before anything can start.
+const HIDING_SHARE: f64 = 0.8;
+/// Bytes of a gathered parameter.
+const GATHER_BYTES: f64 = 2.0;
+
+/// Whether parameters are sharded and gathered again for every microbatch. With a pipeline, engines keep a stage's
+/// parameters gathered for the whole step.
+#[must_use]
+pub fn gathers_every_microbatch(run: &TrainingRun) -> bool {
+    run.parallel.zero_stage >= 3 && run.parallel.pp == 1
+}
+
+/// Whether gradients are reduce-scattered for every microbatch (ZeRO-2 and 3).
+fn scatters_every_microbatch(run: &TrainingRun) -> bool {
+    run.parallel.zero_stage >= 2 && run.parallel.pp == 1
+}
+
+/// The groups over which one rank's parameters are sharded or replicated.
+struct Groups {
+    dense: GroupShape,
+    expert: GroupShape,
+    replicate: GroupShape,
+}
+
+impl Groups {
+    fn of(run: &TrainingRun) -> Self {
+        let parallel = run.parallel;
+        let group = |ranks: u32, stride: u32| run.cluster.group_shape(ranks.max(1), stride.max(1));
+        let shard = parallel.dp_shard * parallel.cp;
+        let expert_ranks = parallel.ep * parallel.etp;
+        let sharded_experts = parallel.expert_dp().max(1) / parallel.dp_replicate.max(1);
+        Self {
+            dense: group(shard, parallel.tp),
+            expert: group(sharded_experts, expert_ranks),
+            replicate: group(parallel.dp_replicate, parallel.tp * shard),
+        }
+    }
+}
+
+/// Seconds that gathering and scattering one layer's parameters adds to its forward and to its backward, where that
+/// happens for every microbatch.
+#[must_use]
+pub fn sharded_exposure(run: &TrainingRun, context: &LayerContext, cost: &LayerCost) -> (Seconds, Seconds) {
+    if !scatters_every_microbatch(run) {
+        return (Seconds::ZERO, Seconds::ZERO);
+    }
+    let groups = Groups::of(run);
+    let gather = if gathers_every_microbatch(run) {
+        over_groups(&context.fabric, Collective::AllGather, &groups, cost.parameters, GATHER_BYTES)
+    } else {
+        Seconds::ZERO
+    };
+    let reduction = run.runtime.reduction_dtype(run.workload).bytes();
+    let scatter = over_groups(&context.fabric, Collective::ReduceScatter, &groups, cost.parameters, reduction);
+    let interference = run.runtime.shared.interference;
+    let beside = |traffic: Seconds, compute: Seconds| {
+        (traffic - compute).max(Seconds::ZERO) + traffic.min(compute) * interference
+    };
+    (beside(gather, cost.forward.total()), beside(gather + scatter, cost.backward().total()))
+}
+
+fn over_groups(
+    fabric: &Fabric,
+    collective: Collective,
+    groups: &Groups,
+    parameters: RankParameters,
+    bytes: f64,
+) -> Seconds {
+    fabric.time(collective, Bytes(bytes * parameters.dense), groups.dense)
+        + fabric.time(collective, Bytes(bytes * parameters.expert), groups.expert)
+}
+
+/// Seconds that data parallelism adds to a step outside the microbatches, on the rank with the most of it.
+#[must_use]
+pub fn exposed(run: &TrainingRun, stages: &StageCosts) -> Seconds {
+    let ranks = 0..stages.ranks.max(1);
+    ranks.map(|rank| exposed_on(run, stages, rank)).fold(Seconds::ZERO, Seconds::max)
+}
+
+fn exposed_on(run: &TrainingRun, stages: &StageCosts, rank: usize) -> Seconds {
+    let fabric = Fabric::new(run.cluster, &run.runtime.shared);
+    let groups = Groups::of(run);
+    let parameters = stages.rank_parameters(rank);
+    let own = stages.rank_passes(rank);
+    let backward = own.input_gradient.total() + own.weight_gradient.total();
+    let step = Step { run, fabric: &fabric, groups: &groups };
+    step.hidden(step.reduction(parameters), backward) + step.hidden(step.gather(parameters), own.forward.total())
+}
+
+struct Step<'s, 'a> {
+    run: &'s TrainingRun<'a>,
+    fabric: &'s Fabric<'a>,
+    groups: &'s Groups,
+}
+
+impl Step<'_, '_> {
+    /// What stays exposed of traffic that hides behind `compute`. Overlap is never free: a share of the hidden time is
+    /// paid by the computation.
+    fn hidden(&self, traffic: Seconds, compute: Seconds) -> Seconds {
+        let runtime = self.run.runtime;
+        let overlap =
+            if runtime.facts.overlap.dp == Some(false) { 0.0 } else { runtime.time.dp_overlap.clamp(0.0, 1.0) };
+        let hidden = (traffic * overlap).min(compute * HIDING_SHARE);
+        traffic - hidden + hidden * runtime.shared.interference
+    }
+
+    /// Reducing the step's gradients: a reduce_scatter where the optimizer is sharded, and an all_reduce over replicas.
+    fn reduction(&self, parameters: RankParameters) -> Seconds {
+        let bytes = self.run.runtime.reduction_dtype(self.run.workload).bytes();
+        let sharded = self.run.parallel.zero_stage >= 1;
+        let collective = if sharded { Collective::ReduceScatter } else { Collective::AllReduce };
+        let within = if scatters_every_microbatch(self.run) {
+            Seconds::ZERO
+        } else {
+            self.over(collective, parameters, bytes)
+        };
+        let shard = if sharded { f64::from(self.groups.dense.ranks) } else { 1.0 };
+        let replicas = Bytes(bytes * parameters.total() / shard);
+        within + self.bucketed(Collective::AllReduce, replicas, self.groups.replicate, bytes)
+    }
+
+    /// Gathering updated parameters after the optimizer, where each rank owns a part.
+    fn gather(&self, parameters: RankParameters) -> Seconds {
+        if self.run.parallel.zero_stage == 0 || gathers_every_microbatch(self.run) {
+            return Seconds::ZERO;
+        }
+        self.over(Collective::AllGather, parameters, GATHER_BYTES)
+    }
+
+    fn over(&self, collective: Collective, parameters: RankParameters, bytes: f64) -> Seconds {
+        self.bucketed(collective, Bytes(bytes * parameters.dense), self.groups.dense, bytes)
+            + self.bucketed(collective, Bytes(bytes * parameters.expert), self.groups.expert, bytes)
+    }
+
+    fn bucketed(&self, collective: Collective, tensor: Bytes, group: GroupShape, bytes: f64) -> Seconds {
+        let bucket = self.run.runtime.time.bucket;
+        let buckets = bucket.count(tensor.get() / bytes, f64::from(group.ranks));
+        let modelled = self.fabric.time_in_buckets(collective, tensor, group, buckets);
+        match self.fabric.measured_time(collective, tensor, group, buckets) {
+            Some(measured) => modelled.min(measured),
+            None => modelled,
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! The optimizer step.
+
+use super::stages::StageCosts;
+use crate::compute::stream;
+use crate::run::TrainingRun;
+use crate::workload::Optimizer;
+use cluster_profiles::{Bytes, Seconds};
+
+/// Time of the optimizer on the rank with the most parameters: reading and writing the state of the parameters it
+/// owns, and the passes over the gradients it holds (norm, zeroing).
+#[must_use]
+pub fn optimizer_time(run: &TrainingRun, stages: &StageCosts) -> Seconds {
+    (0..stages.ranks.max(1)).map(|rank| on_rank(run, stages, rank)).fold(Seconds::ZERO, Seconds::max)
+}
+
+fn on_rank(run: &TrainingRun, stages: &StageCosts, rank: usize) -> Seconds {
+    let parallel = run.parallel;
+    let shared = &run.runtime.shared;
+    let parameters = stages.rank_parameters(rank);
+    let dense_ranks = f64::from(parallel.dp_shard * parallel.cp);
+    let expert_ranks = f64::from(parallel.expert_dp().max(1)) / f64::from(parallel.dp_replicate);
+    let sharded = parameters.dense / dense_ranks + parameters.expert / expert_ranks.max(1.0);
+    let owned = if parallel.zero_stage >= 1 { sharded } else { parameters.total() };
+    let resident = if parallel.zero_stage >= 2 { sharded } else { parameters.total() };
+    let state = shared.optimizer_bytes - saved_bytes(run.workload.optimizer);
+    stream(&run.cluster.main().gpu, Bytes(state * owned + shared.gradient_pass_bytes * resident))
+}
+
+/// Traffic per parameter that an optimizer saves against Adam with 32-bit state: each byte of state is read and
+/// written.
+const fn saved_bytes(optimizer: Optimizer) -> f64 {
+    match optimizer {
+        Optimizer::Adamw => 0.0,
+        Optimizer::AdamwBf16 | Optimizer::Sgd | Optimizer::Muon => 8.0,
+    }
+}

@@ -1,0 +1,184 @@
+//! Costs of pipeline stages: sums over their layers.
+
+use super::data_parallel::sharded_exposure;
+use super::error::StepError;
+use crate::layer_cost::{LayerContext, LayerCost, PassCost, Passes, RankParameters, layer_cost};
+use crate::model::Layer;
+use crate::parallel::Recompute;
+use crate::run::TrainingRun;
+use crate::stages::Stage;
+use cluster_profiles::{Bytes, Seconds};
+
+/// One microbatch through one stage on one rank.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct StageCost {
+    /// Pipeline rank.
+    pub rank: usize,
+    /// Its three passes; the input gradient holds what is recomputed.
+    pub passes: Passes,
+    /// The head's part of them, for schedules that split the head over all ranks.
+    pub head: Passes,
+    /// Bytes sent to the next stage.
+    pub output: Bytes,
+    /// Parameters of its layers on one rank.
+    pub parameters: RankParameters,
+}
+
+impl StageCost {
+    /// Forward.
+    #[must_use]
+    pub fn forward(&self) -> Seconds {
+        self.passes.forward.total()
+    }
+
+    /// Both gradients and the recompute.
+    #[must_use]
+    pub fn backward(&self) -> Seconds {
+        self.passes.input_gradient.total() + self.passes.weight_gradient.total()
+    }
+
+    fn add(&mut self, layer: &Layer, cost: &LayerCost) {
+        let mut passes = Passes {
+            forward: cost.forward,
+            input_gradient: cost.input_gradient,
+            weight_gradient: cost.weight_gradient,
+        };
+        passes.input_gradient += cost.recompute;
+        self.passes += passes;
+        if matches!(layer, Layer::Head) {
+            self.head = passes;
+        }
+        self.output = cost.output;
+        self.parameters += cost.parameters;
+    }
+}
+
+/// The costs of all stages, in forward order.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StageCosts {
+    /// One entry per stage.
+    pub stages: Vec<StageCost>,
+    /// Pipeline ranks.
+    pub ranks: usize,
+}
+
+impl StageCosts {
+    /// The stages of a run.
+    ///
+    /// # Errors
+    /// [`StepError::Shape`] if stages and model do not fit together.
+    pub fn of(run: &TrainingRun) -> Result<Self, StepError> {
+        check(run)?;
+        let context = LayerContext::of(run);
+        let mut table = LayerTable { context: &context, run, entries: Vec::new() };
+        let stages = run.stages.0.iter().map(|stage| table.stage(stage)).collect();
+        Ok(Self { stages, ranks: run.parallel.pp as usize })
+    }
+
+    /// Seconds by kind of one microbatch through all stages of a rank.
+    #[must_use]
+    pub fn rank_passes(&self, rank: usize) -> Passes {
+        let own = self.stages.iter().filter(|stage| stage.rank == rank);
+        own.fold(Passes::default(), |sum, stage| sum + stage.passes)
+    }
+
+    /// Seconds of one microbatch through all stages of a rank.
+    #[must_use]
+    pub fn rank_total(&self, rank: usize) -> Seconds {
+        let own = self.stages.iter().filter(|stage| stage.rank == rank);
+        own.map(|stage| stage.forward() + stage.backward()).sum()
+    }
+
+    /// Parameters of a rank.
+    #[must_use]
+    pub fn rank_parameters(&self, rank: usize) -> RankParameters {
+        let mut sum = RankParameters::default();
+        self.stages.iter().filter(|stage| stage.rank == rank).for_each(|stage| sum += stage.parameters);
+        sum
+    }
+
+    /// The rank with the most work; the last of equal ones.
+    #[must_use]
+    pub fn busiest_rank(&self) -> usize {
+        let time = |rank: &usize| self.rank_total(*rank).get();
+        (0..self.ranks.max(1)).max_by(|a, b| time(a).total_cmp(&time(b))).unwrap_or(0)
+    }
+}
+
+/// Costs of the layers met so far: most layers of a model are alike.
+struct LayerTable<'c, 'a> {
+    context: &'c LayerContext<'a>,
+    run: &'c TrainingRun<'a>,
+    entries: Vec<(Layer, Recompute, LayerCost)>,
+}
+
+impl LayerTable<'_, '_> {
+    fn stage(&mut self, stage: &Stage) -> StageCost {
+        let mut cost = StageCost { rank: stage.rank as usize, ..StageCost::default() };
+        let mut blocks = 0;
+        for index in stage.layer_range() {
+            let Some(layer) = self.run.model.layers.get(index).copied() else { continue };
+            let recompute = match stage.recompute {
+                Recompute::Full { layers: Some(limit) } if blocks >= limit => Recompute::None,
+                other => other,
+            };
+            blocks += u32::from(matches!(layer, Layer::Block(_) | Layer::Mtp(_)));
+            let layer_cost = self.layer(&layer, recompute);
+            cost.add(&layer, &layer_cost);
+        }
+        cost
+    }
+
+    fn layer(&mut self, layer: &Layer, recompute: Recompute) -> LayerCost {
+        let known = self.entries.iter().find(|(l, r, _)| *r == recompute && l == layer);
+        if let Some((_, _, cost)) = known {
+            return *cost;
+        }
+        let mut cost = layer_cost(self.context, layer, recompute);
+        let (forward, backward) = sharded_exposure(self.run, self.context, &cost);
+        cost.forward += PassCost { dp: forward, ..PassCost::default() };
+        cost.input_gradient += PassCost { dp: backward, ..PassCost::default() };
+        self.entries.push((*layer, recompute, cost));
+        cost
+    }
+}
+
+fn check(run: &TrainingRun) -> Result<(), StepError> {
+    let parallel = run.parallel;
+    let refuse = |what, value: String, rule: &str| Err(StepError::Shape { what, value, rule: rule.to_owned() });
+    let degrees = [
+        ("tp", parallel.tp),
+        ("pp", parallel.pp),
+        ("vpp", parallel.vpp),
+        ("cp", parallel.cp),
+        ("ep", parallel.ep),
+        ("etp", parallel.etp),
+        ("dp_replicate", parallel.dp_replicate),
+        ("dp_shard", parallel.dp_shard),
+    ];
+    if let Some((what, value)) = degrees.into_iter().find(|(_, degree)| *degree == 0) {
+        return refuse(what, value.to_string(), "a degree is at least 1");
+    }
+    if parallel.num_microbatches == 0 || parallel.micro_batch_size == 0 || run.workload.seq_len == 0 {
+        return refuse("batch", "0".to_owned(), "a step needs at least one token");
+    }
+    let mut next = 0;
+    for stage in &run.stages.0 {
+        if stage.rank >= parallel.pp {
+            return refuse("stages.rank", stage.rank.to_string(), "ranks go from 0 to pp - 1");
+        }
+        let range = stage.layer_range();
+        if range.is_empty() {
+            continue;
+        }
+        if range.start != next {
+            return refuse("stages.layers", format!("{range:?}"), "stages hold every layer once, in order");
+        }
+        next = range.end;
+    }
+    if next != run.model.layers.len() {
+        let rule = format!("stages hold every layer once; the model has {}", run.model.layers.len());
+        return refuse("stages", format!("{next} layers"), &rule);
+    }
+    Ok(())
+}
