@@ -18,11 +18,11 @@ pub mod stages;
 pub mod step;
 mod workload;
 
-pub use estimate::{Assumption, Estimate, RankMemory, TimeBreakdown};
+pub use estimate::{Assumption, Estimate, EstimateError, RankMemory, TimeBreakdown, estimate};
 pub use model::ModelSpec;
 pub use parallel::{ParallelConfig, Recompute};
 pub use run::TrainingRun;
 pub use runtime::{Runtime, RuntimeError, RuntimeFacts};
-pub use step::{StepError, StepTime, step_time, step_time_bound};
 pub use stages::{Stage, StageMap};
+pub use step::{StepError, StepTime, step_time, step_time_bound};
 pub use workload::{Dtype, Optimizer, Workload};

@@ -110,7 +110,8 @@ impl<'a> Fabric<'a> {
         let ranks = f64::from(group.ranks);
         let wire = bytes * (passes * (ranks - 1.0) / ranks);
         if group.is_local() {
-            return self.local_latency(collective, ranks) * buckets + self.local_transfer(collective, wire, buckets);
+            return self.local_latency(collective, ranks) * buckets
+                + self.local_transfer(collective, wire, buckets);
         }
         self.remote_latency(collective, group) * buckets + wire / self.remote_bandwidth(collective, group)
     }

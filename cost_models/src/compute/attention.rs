@@ -92,7 +92,8 @@ pub fn fused_attention(
     }
     let speed = kernel_speed(gpu, shared, kernel) * gpu.kernels.attention_clock();
     let forward = gpu.kernels.attention.launch + burst_core(gpu, shape) / speed;
-    let long = if kernel == AttentionKernel::Cudnn { shared.attention_backward } else { shared.flash_backward };
+    let long =
+        if kernel == AttentionKernel::Cudnn { shared.attention_backward } else { shared.flash_backward };
     let factor = long * (1.0 + shared.attention_backward_length / (shape.seq + 512.0));
     ForwardBackward { forward, backward: forward * factor }
 }

@@ -141,7 +141,13 @@ pub fn sustained_rate(gpu: &Gpu, shared: &SharedTraits, format: Format) -> Flops
 /// A product in training, its output at `output_bytes` per element (2 where it is written, 8 where it is accumulated
 /// into an fp32 gradient). The cast of its inputs is counted by [`cast`].
 #[must_use]
-pub fn gemm(gpu: &Gpu, shared: &SharedTraits, format: Format, product: Product, output_bytes: f64) -> Seconds {
+pub fn gemm(
+    gpu: &Gpu,
+    shared: &SharedTraits,
+    format: Format,
+    product: Product,
+    output_bytes: f64,
+) -> Seconds {
     if product.flops().get() <= 0.0 {
         return Seconds::ZERO;
     }
@@ -161,7 +167,8 @@ pub fn cast(gpu: &Gpu, shared: &SharedTraits, format: Format, elements: f64, rel
         Format::Bits8 => relative,
         Format::Bits4 => shared.cast_4bit,
     };
-    gpu.kernels.gemm_16bit.launch + Bytes(factor * shared.cast_bytes * elements) / gpu.kernels.stream_bandwidth
+    gpu.kernels.gemm_16bit.launch
+        + Bytes(factor * shared.cast_bytes * elements) / gpu.kernels.stream_bandwidth
 }
 
 #[cfg(test)]

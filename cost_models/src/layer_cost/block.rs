@@ -1,12 +1,12 @@
 //! A transformer block: mixer, channel mixer, norms, tensor-parallel traffic, host floor, recompute.
 
+use super::LayerCost;
 use super::channel::{activation_forward, channel};
 use super::context::LayerContext;
 use super::ends;
 use super::linear::linear;
 use super::mixer::{core_forward, latent_up, mixer};
 use super::passes::{PassCost, Passes};
-use super::LayerCost;
 use crate::comm::Collective;
 use crate::compute::stream;
 use crate::model::{Block, Mlp};
@@ -117,8 +117,11 @@ fn repeated_modules(context: &LayerContext, block: &Block) -> PassCost {
     if modules.expert_activation {
         kernels += activation_forward(context, &block.mlp);
     }
-    let latent =
-        if modules.latent_up_projection { latent_up(context, &block.attention).forward } else { PassCost::default() };
+    let latent = if modules.latent_up_projection {
+        latent_up(context, &block.attention).forward
+    } else {
+        PassCost::default()
+    };
     PassCost::of_kernels(kernels) + latent
 }
 

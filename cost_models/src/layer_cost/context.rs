@@ -5,7 +5,9 @@ use crate::compute::Format;
 use crate::model::ModelSpec;
 use crate::parallel::ParallelConfig;
 use crate::run::TrainingRun;
-use crate::runtime::{ContextExchange, CudaGraph, ExpertDispatcher, Runtime, Scaling, SharedTraits, TensorOverlap};
+use crate::runtime::{
+    ContextExchange, CudaGraph, ExpertDispatcher, Runtime, Scaling, SharedTraits, TensorOverlap,
+};
 use crate::workload::Workload;
 use cluster_profiles::{Cluster, Gpu, GroupShape, Seconds};
 
@@ -184,5 +186,6 @@ impl<'a> LayerContext<'a> {
 fn slowest_gpu(cluster: &Cluster) -> &Gpu {
     let speed = |gpu: &Gpu| gpu.kernels.gemm_16bit.rate.get() * gpu.kernels.sustained_16bit;
     let gpus = cluster.groups.iter().map(|group| &group.gpu);
-    gpus.reduce(|slow, gpu| if speed(gpu) < speed(slow) { gpu } else { slow }).unwrap_or_else(|| cluster.gpu())
+    gpus.reduce(|slow, gpu| if speed(gpu) < speed(slow) { gpu } else { slow })
+        .unwrap_or_else(|| cluster.gpu())
 }

@@ -4,7 +4,9 @@ use super::context::LayerContext;
 use super::linear::{linear, replicated_linear};
 use super::passes::{PassCost, Passes};
 use crate::comm::Collective;
-use crate::compute::{AttentionShape, ForwardBackward, fused_attention, linear_attention, stream, unfused_attention};
+use crate::compute::{
+    AttentionShape, ForwardBackward, fused_attention, linear_attention, stream, unfused_attention,
+};
 use crate::model::Attention;
 use crate::runtime::ContextExchange;
 use cluster_profiles::{Bytes, Seconds};
@@ -97,7 +99,14 @@ fn core(context: &LayerContext, attention: &Attention) -> ForwardBackward {
             softmax(&shape(heads, head_dim as f64, head_dim as f64, window.min(context.seq)))
         }
         Attention::Latent {
-            heads, qk_nope_dim, qk_rope_dim, v_dim, sparse_topk, index_heads, index_dim, ..
+            heads,
+            qk_nope_dim,
+            qk_rope_dim,
+            v_dim,
+            sparse_topk,
+            index_heads,
+            index_dim,
+            ..
         } => {
             let window = sparse_topk.map_or(context.seq, |k| (k as f64).min(context.seq));
             let main = softmax(&shape(heads, (qk_nope_dim + qk_rope_dim) as f64, v_dim as f64, window));
@@ -105,7 +114,10 @@ fn core(context: &LayerContext, attention: &Attention) -> ForwardBackward {
                 return main;
             }
             let index = softmax(&shape(index_heads, index_dim as f64, 0.0, context.seq));
-            ForwardBackward { forward: main.forward + index.forward, backward: main.backward + index.backward }
+            ForwardBackward {
+                forward: main.forward + index.forward,
+                backward: main.backward + index.backward,
+            }
         }
         Attention::Linear { v_heads, k_dim, v_dim, .. } => {
             let heads = v_heads as f64 / context.tp;

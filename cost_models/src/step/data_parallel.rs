@@ -60,7 +60,8 @@ pub fn sharded_exposure(run: &TrainingRun, context: &LayerContext, cost: &LayerC
         Seconds::ZERO
     };
     let reduction = run.runtime.reduction_dtype(run.workload).bytes();
-    let scatter = over_groups(&context.fabric, Collective::ReduceScatter, &groups, cost.parameters, reduction);
+    let scatter =
+        over_groups(&context.fabric, Collective::ReduceScatter, &groups, cost.parameters, reduction);
     let interference = run.runtime.shared.interference;
     let beside = |traffic: Seconds, compute: Seconds| {
         (traffic - compute).max(Seconds::ZERO) + traffic.min(compute) * interference
@@ -93,7 +94,8 @@ fn exposed_on(run: &TrainingRun, stages: &StageCosts, rank: usize) -> Seconds {
     let own = stages.rank_passes(rank);
     let backward = own.input_gradient.total() + own.weight_gradient.total();
     let step = Step { run, fabric: &fabric, groups: &groups };
-    step.hidden(step.reduction(parameters), backward) + step.hidden(step.gather(parameters), own.forward.total())
+    step.hidden(step.reduction(parameters), backward)
+        + step.hidden(step.gather(parameters), own.forward.total())
 }
 
 struct Step<'s, 'a> {
@@ -107,8 +109,11 @@ impl Step<'_, '_> {
     /// paid by the computation.
     fn hidden(&self, traffic: Seconds, compute: Seconds) -> Seconds {
         let runtime = self.run.runtime;
-        let overlap =
-            if runtime.facts.overlap.dp == Some(false) { 0.0 } else { runtime.time.dp_overlap.clamp(0.0, 1.0) };
+        let overlap = if runtime.facts.overlap.dp == Some(false) {
+            0.0
+        } else {
+            runtime.time.dp_overlap.clamp(0.0, 1.0)
+        };
         let hidden = (traffic * overlap).min(compute * HIDING_SHARE);
         traffic - hidden + hidden * runtime.shared.interference
     }

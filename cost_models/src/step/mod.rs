@@ -63,7 +63,8 @@ pub fn step_time_of(
     let pipeline = PipelineTime::of(run, stages, schedule)?;
     let rank = stages.busiest_rank();
     let own = stages.rank_passes(rank);
-    let work = (own.forward + own.input_gradient + own.weight_gradient) * run.parallel.num_microbatches as f64;
+    let work =
+        (own.forward + own.input_gradient + own.weight_gradient) * run.parallel.num_microbatches as f64;
     let exposed = data_parallel::exposed(run, stages);
     let hops = (pipeline.makespan - pipeline.without_hops).max(Seconds::ZERO);
     let breakdown = TimeBreakdown {

@@ -7,8 +7,8 @@ use crate::comm::{Collective, Fabric};
 use crate::layer_cost::LayerContext;
 use crate::run::TrainingRun;
 use crate::schedule::{
-    ChunkTimes, GroupRule, Hop, OpCosts, RankOrders, Schedule, ScheduleShape, StageCosts as OpTimes, Timeline,
-    Vocabulary, VocabularyCosts, generate_for, simulate,
+    ChunkTimes, GroupRule, Hop, OpCosts, RankOrders, Schedule, ScheduleShape, StageCosts as OpTimes,
+    Timeline, Vocabulary, VocabularyCosts, generate_for, simulate,
 };
 use cluster_profiles::{Bytes, Seconds};
 
@@ -111,10 +111,13 @@ impl PipelineTime {
     ///
     /// # Errors
     /// [`StepError::Simulate`] if the orders wait for each other.
-    pub fn of(run: &TrainingRun, stages: &StageCosts, schedule: &PreparedSchedule) -> Result<Self, StepError> {
+    pub fn of(
+        run: &TrainingRun,
+        stages: &StageCosts,
+        schedule: &PreparedSchedule,
+    ) -> Result<Self, StepError> {
         let m = run.parallel.num_microbatches as f64;
-        let busy: Vec<Seconds> =
-            (0..stages.ranks.max(1)).map(|rank| stages.rank_total(rank) * m).collect();
+        let busy: Vec<Seconds> = (0..stages.ranks.max(1)).map(|rank| stages.rank_total(rank) * m).collect();
         let time = |with_hops: bool| -> Result<Seconds, StepError> {
             match &schedule.orders {
                 Orders::Single => Ok(busy.iter().copied().fold(Seconds::ZERO, Seconds::max)),
@@ -126,7 +129,8 @@ impl PipelineTime {
             }
         };
         let makespan = time(true)?;
-        let without_hops = if schedule.orders == Orders::Single { makespan } else { time(false)?.min(makespan) };
+        let without_hops =
+            if schedule.orders == Orders::Single { makespan } else { time(false)?.min(makespan) };
         Ok(Self { makespan, without_hops, busy })
     }
 }
@@ -206,9 +210,12 @@ fn vocabulary_costs(
     let local = group.is_local();
     let send = if with_hops { context.fabric.send(bytes, local).get() } else { 0.0 };
     match split {
-        Vocabulary::Interlaced => {
-            VocabularyCosts { s: forward + input + weight + reduce * 2.0, t: 0.0, broadcast: send, ..Default::default() }
-        }
+        Vocabulary::Interlaced => VocabularyCosts {
+            s: forward + input + weight + reduce * 2.0,
+            t: 0.0,
+            broadcast: send,
+            ..Default::default()
+        },
         Vocabulary::OneBarrier => VocabularyCosts {
             s: forward + input,
             t: weight,

@@ -145,7 +145,8 @@ impl LayerTable<'_, '_> {
 
 fn check(run: &TrainingRun) -> Result<(), StepError> {
     let parallel = run.parallel;
-    let refuse = |what, value: String, rule: &str| Err(StepError::Shape { what, value, rule: rule.to_owned() });
+    let refuse =
+        |what, value: String, rule: &str| Err(StepError::Shape { what, value, rule: rule.to_owned() });
     let degrees = [
         ("tp", parallel.tp),
         ("pp", parallel.pp),

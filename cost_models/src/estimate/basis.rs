@@ -1,0 +1,100 @@
+//! What the parts of a predicted step rest on.
+
+use super::TimeBreakdown;
+use crate::run::TrainingRun;
+use crate::runtime::AttentionKernel;
+use cluster_profiles::{Basis, Seconds};
+use serde::{Deserialize, Serialize};
+
+/// Share of the step that rests on one basis.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct BasisShare {
+    /// `measured`, `interpolated`, `extrapolated`, `analytic`, `assumed`.
+    pub basis: String,
+    /// Share of the step time.
+    pub share: f64,
+}
+
+/// The basis words, from the firmest to the softest.
+pub const BASES: [&str; 5] = ["measured", "interpolated", "extrapolated", "analytic", "assumed"];
+/// Longest sequence of the attention measurements.
+const LONGEST_MEASURED: u64 = 131_072;
+
+/// The word for a number's provenance: fits and published figures are interpolated between measurements.
+const fn word(basis: Basis) -> &'static str {
+    match basis {
+        Basis::Measured => "measured",
+        Basis::Fitted | Basis::Published => "interpolated",
+        Basis::Datasheet => "analytic",
+        Basis::Assumed => "assumed",
+    }
+}
+
+/// The basis of every kind of time, with what it is.
+pub(super) fn bases(run: &TrainingRun) -> Vec<(&'static str, &'static str, String)> {
+    let group = run.cluster.main();
+    let kernels = &group.gpu.kernels;
+    let gemm = match &kernels.gemm_8bit {
+        Some(curve) if run.workload.precision.is_low() => &curve.provenance,
+        _ => &kernels.gemm_16bit.provenance,
+    };
+    let attention =
+        if run.runtime.attention == AttentionKernel::Unfused { gemm } else { &kernels.attention.provenance };
+    let long = run.workload.seq_len > LONGEST_MEASURED;
+    let attention_word = if long { "extrapolated" } else { word(attention.basis) };
+    let local = |ranks: u32, stride: u32| run.cluster.group_shape(ranks.max(1), stride.max(1)).is_local();
+    let parallel = run.parallel;
+    let link = |is_local: bool| {
+        if is_local {
+            (word(kernels.collective.provenance.basis), kernels.collective.provenance.from.clone())
+        } else if run.cluster.measured.is_some() {
+            ("measured", "the cluster's own bandwidth test".to_owned())
+        } else {
+            ("analytic", group.node.inter.source.clone())
+        }
+    };
+    let engine = &run.runtime.time.provenance;
+    let mut bases = vec![
+        ("matmul", word(gemm.basis), gemm.from.clone()),
+        ("attention", attention_word, attention.from.clone()),
+        ("other_kernels", word(kernels.provenance.basis), kernels.provenance.from.clone()),
+    ];
+    let strides = [
+        ("tp", local(parallel.tp, 1)),
+        ("cp", local(parallel.cp, parallel.tp)),
+        ("ep", local(parallel.ep, parallel.etp)),
+        ("dp", local(parallel.dp().saturating_mul(parallel.cp), parallel.tp)),
+    ];
+    bases.extend(strides.into_iter().map(|(kind, is_local)| {
+        let (word, from) = link(is_local);
+        (kind, word, from)
+    }));
+    bases.extend([
+        ("pp", "analytic", group.node.inter.source.clone()),
+        ("bubble", "analytic", "simulation of the schedule".to_owned()),
+        ("optimizer", word(kernels.provenance.basis), kernels.provenance.from.clone()),
+        ("host", word(engine.basis), engine.from.clone()),
+    ]);
+    bases
+}
+
+/// Shares of a step by basis, firmest first; bases without a share are left out.
+pub(super) fn shares(
+    time: &TimeBreakdown,
+    bases: &[(&'static str, &'static str, String)],
+) -> Vec<BasisShare> {
+    let total = time.total().get();
+    let of = |basis: &str| -> Seconds {
+        let parts = time.parts();
+        let resting = parts.iter().filter(|(kind, _)| bases.iter().any(|(k, b, _)| k == kind && *b == basis));
+        resting.map(|(_, seconds)| *seconds).sum()
+    };
+    BASES
+        .into_iter()
+        .map(|basis| BasisShare {
+            basis: basis.to_owned(),
+            share: if total > 0.0 { of(basis).get() / total } else { 0.0 },
+        })
+        .filter(|share| share.share > 0.0)
+        .collect()
+}

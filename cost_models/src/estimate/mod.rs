@@ -1,0 +1,254 @@
+//! What is predicted: step time by kind, memory by term and pipeline rank, and what the numbers rest on.
+
+mod basis;
+
+pub use basis::{BASES, BasisShare};
+
+use crate::memory::{MemoryError, rank_memory};
+use crate::run::TrainingRun;
+use crate::step::{StepError, step_time};
+use cluster_profiles::{Bytes, Seconds};
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+/// The prediction for one training run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Estimate {
+    /// Duration of one optimizer step.
+    pub step_time_seconds: Seconds,
+    /// Step times that four in five runs of this kind fall between.
+    pub step_time_interval_seconds: [Seconds; 2],
+    /// Where it goes, on the busiest pipeline rank; the parts add up to the whole.
+    pub time_seconds: TimeBreakdown,
+    /// Idle share of the pipeline: idle / (ranks x makespan).
+    pub bubble_fraction: f64,
+    /// Model FLOPs (causal attention, no recompute) over the peak rate of the GPUs in use.
+    pub model_flops_utilization: f64,
+    /// Tokens per second and GPU.
+    pub tokens_per_second_per_gpu: f64,
+    /// Memory of every pipeline rank.
+    pub memory: Vec<RankMemory>,
+    /// Whether every rank stays below the limit.
+    pub fits: bool,
+    /// Share of the step time by what it rests on, firmest first.
+    pub basis: Vec<BasisShare>,
+    /// What a user should know before running this, such as memory near its limit.
+    pub warnings: Vec<String>,
+    /// What was assumed or inferred, and what each part rests on.
+    pub assumptions: Vec<Assumption>,
+}
+
+/// A run that cannot be estimated.
+#[derive(Debug, Error)]
+pub enum EstimateError {
+    /// Its time cannot be given.
+    #[error(transparent)]
+    Time(#[from] StepError),
+    /// Its memory cannot be given.
+    #[error(transparent)]
+    Memory(#[from] MemoryError),
+}
+
+/// Half-width of the interval that holds four in five held-out published runs, by how firm the step's basis is.
+const HALF_WIDTH: [(&str, f64); 5] = [
+    ("measured", 0.08),
+    ("interpolated", 0.11),
+    ("extrapolated", 0.20),
+    ("analytic", 0.15),
+    ("assumed", 0.25),
+];
+/// What an allocator that has to return cached memory and ask again costs at worst, relative to the step. Published:
+/// 225 to 33 TFLOP/s at 79.7 of 80 GB, 76 % slower at 91 of 96 GiB.
+const RETRY_COST: f64 = 3.0;
+
+/// Predicts time and memory of a run.
+///
+/// # Errors
+/// [`EstimateError`] if the layout is not one that can run.
+pub fn estimate(run: &TrainingRun) -> Result<Estimate, EstimateError> {
+    let step = step_time(run)?;
+    let memory = rank_memory(run)?;
+    let edge = Edge::of(run, &memory);
+    let mut time = step.breakdown;
+    time.host += step.total() * edge.penalty;
+    let total = time.total();
+    let bases = basis::bases(run);
+    let basis = basis::shares(&time, &bases);
+    let gpus = run.parallel.world_size() as f64;
+    let flops = run.model.flops_per_token(run.workload.seq_len, true).training() * run.workload.tokens();
+    let peak = run.cluster.gpu().peak_rate(run.workload.precision).get() * gpus;
+    let half = half_width(&basis);
+    Ok(Estimate {
+        step_time_seconds: total,
+        step_time_interval_seconds: [total / (1.0 + half), total * (1.0 + half)],
+        time_seconds: time,
+        bubble_fraction: step.bubble_fraction,
+        model_flops_utilization: flops / (total.get() * peak),
+        tokens_per_second_per_gpu: run.workload.tokens() / (total.get() * gpus),
+        fits: edge.fits,
+        memory,
+        basis,
+        warnings: edge.warning.into_iter().collect(),
+        assumptions: bases
+            .into_iter()
+            .map(|(kind, basis, from)| Assumption {
+                what: format!("{kind}: {from}"),
+                basis: basis.to_owned(),
+            })
+            .collect(),
+    })
+}
+
+/// The interval's half-width, weighted by shares.
+fn half_width(basis: &[BasisShare]) -> f64 {
+    let width = |name: &str| HALF_WIDTH.iter().find(|(b, _)| *b == name).map_or(0.25, |(_, width)| *width);
+    basis.iter().map(|share| width(&share.basis) * share.share).sum()
+}
+
+/// How near the fullest rank is to what its GPU holds.
+struct Edge {
+    fits: bool,
+    penalty: f64,
+    warning: Option<String>,
+}
+
+impl Edge {
+    fn of(run: &TrainingRun, memory: &[RankMemory]) -> Self {
+        let capacities = run.cluster.groups.iter().map(|group| group.gpu.memory.get());
+        let capacity = capacities.fold(f64::INFINITY, f64::min);
+        let fullest = memory.iter().map(|rank| rank.peak_bytes.get()).fold(0.0, f64::max);
+        let reserve = &run.runtime.memory.reserve;
+        let slack = capacity - fullest;
+        let deviation = (reserve.scatter * fullest).max(1.0);
+        let fits = slack >= 0.0;
+        let near = fits && slack < deviation;
+        let closeness = if near { 1.0 - slack / deviation } else { 0.0 };
+        let warning = near.then(|| {
+            format!(
+                "memory within {:.1} GiB of the device's {:.1} GiB: the allocator may have to retry, which can slow \
+                 a step several times",
+                Bytes(slack).as_gib(),
+                Bytes(capacity).as_gib()
+            )
+        });
+        Self { fits, penalty: RETRY_COST * tail(slack / deviation) * closeness, warning }
+    }
+}
+
+/// Probability that a normal deviate exceeds `z` (Abramowitz and Stegun 26.2.17).
+fn tail(z: f64) -> f64 {
+    let t = 1.0 / (1.0 + 0.231_641_9 * z.abs());
+    let poly = t
+        * (0.319_381_53
+            + t * (-0.356_563_782 + t * (1.781_477_937 + t * (-1.821_255_978 + t * 1.330_274_429))));
+    let upper = (-z * z / 2.0).exp() / std::f64::consts::TAU.sqrt() * poly;
+    if z >= 0.0 { upper } else { 1.0 - upper }
+}
+
+/// Seconds of a step by kind.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct TimeBreakdown {
+    /// Matrix products of the linear layers, the experts and the head.
+    pub matmul: Seconds,
+    /// Core attention.
+    pub attention: Seconds,
+    /// Norms, activations, rotary, permutation, casts, loss.
+    pub other_kernels: Seconds,
+    /// Exposed tensor-parallel collectives.
+    pub tp: Seconds,
+    /// Exposed context-parallel traffic.
+    pub cp: Seconds,
+    /// Exposed expert dispatch and combine.
+    pub ep: Seconds,
+    /// Exposed pipeline sends.
+    pub pp: Seconds,
+    /// Pipeline bubble and waiting for slower stages.
+    pub bubble: Seconds,
+    /// Exposed gradient reduction and parameter gathering.
+    pub dp: Seconds,
+    /// Optimizer step.
+    pub optimizer: Seconds,
+    /// Host-bound time and fixed cost per step.
+    pub host: Seconds,
+}
+
+impl TimeBreakdown {
+    /// Name and seconds of every part, in order.
+    #[must_use]
+    pub fn parts(&self) -> [(&'static str, Seconds); 11] {
+        [
+            ("matmul", self.matmul),
+            ("attention", self.attention),
+            ("other_kernels", self.other_kernels),
+            ("tp", self.tp),
+            ("cp", self.cp),
+            ("ep", self.ep),
+            ("pp", self.pp),
+            ("bubble", self.bubble),
+            ("dp", self.dp),
+            ("optimizer", self.optimizer),
+            ("host", self.host),
+        ]
+    }
+
+    /// The whole step.
+    #[must_use]
+    pub fn total(&self) -> Seconds {
+        self.parts().into_iter().map(|(_, seconds)| seconds).sum()
+    }
+}
+
+/// Bytes on the GPUs of one pipeline rank at its peak.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct RankMemory {
+    /// Pipeline rank.
+    pub rank: u32,
+    /// Largest sum of all terms: what the device must hold, reserve included.
+    pub peak_bytes: Bytes,
+    /// What exists before the forward: parameters, gradients, optimizer.
+    pub static_bytes: Bytes,
+    /// Peak without the reserve: what the framework's allocator counts as allocated.
+    pub allocated_bytes: Bytes,
+    /// Parameters.
+    pub parameters_bytes: Bytes,
+    /// Gradients.
+    pub gradients_bytes: Bytes,
+    /// Optimizer state.
+    pub optimizer_bytes: Bytes,
+    /// Saved activations of all microbatches in flight.
+    pub activations_bytes: Bytes,
+    /// Logits and loss workspace.
+    pub logits_bytes: Bytes,
+    /// Communication buffers and gathered parameters.
+    pub communication_bytes: Bytes,
+    /// Library workspaces and transients of one layer.
+    pub workspace_bytes: Bytes,
+    /// Allocator slack, context and framework.
+    pub reserve_bytes: Bytes,
+}
+
+impl RankMemory {
+    /// Name and bytes of every term, in order.
+    #[must_use]
+    pub fn terms(&self) -> [(&'static str, Bytes); 8] {
+        [
+            ("parameters", self.parameters_bytes),
+            ("gradients", self.gradients_bytes),
+            ("optimizer", self.optimizer_bytes),
+            ("activations", self.activations_bytes),
+            ("logits", self.logits_bytes),
+            ("communication", self.communication_bytes),
+            ("workspace", self.workspace_bytes),
+            ("reserve", self.reserve_bytes),
+        ]
+    }
+}
+
+/// One thing a prediction rests on.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Assumption {
+    /// What.
+    pub what: String,
+    /// `measured`, `interpolated`, `extrapolated`, `analytic`, `assumed`.
+    pub basis: String,
+}
