@@ -25,7 +25,7 @@
 //! | `family`, `title`, `source`, `aliases`, `note`, `params_total`, `params_active_excl_embed` | for people; not read |
 
 use super::fields::{EXPERTS, FFN, Fields, HEADS, LAYERS, Limit, TOKENS, VOCAB, WIDTH};
-use super::{Activation, Attention, Block, Layer, LinearKind, Mlp, ModelError, ModelSpec, Norm};
+use super::{Activation, Attention, Block, LinearKind, Mlp, ModelError, ModelSpec, Norm};
 use serde_json::Value;
 
 /// Rows of a learned position table whose size is not stated: GPT-3's (arXiv 2005.14165, section 2.1).
@@ -55,33 +55,27 @@ impl ModelSpec {
             return Err(faults(vec![format!("has no sizes, only a note: {note}")]));
         }
         let model = read(name, &fields);
-        let mut found = fields.into_faults();
-        if found.is_empty() {
-            found = model.faults();
+        model.checked(name, fields.into_faults())
+    }
+
+    /// The model, unless reading it or its sizes showed faults.
+    pub(super) fn checked(self, origin: &str, mut faults: Vec<String>) -> Result<Self, ModelError> {
+        if faults.is_empty() {
+            faults = self.faults();
         }
-        if found.is_empty() { Ok(model) } else { Err(faults(found)) }
+        if faults.is_empty() {
+            Ok(self)
+        } else {
+            Err(ModelError::Faults { origin: origin.to_owned(), faults })
+        }
     }
 }
 
 fn read(name: &str, fields: &Fields) -> ModelSpec {
     let count = fields.size("layers", LAYERS);
     let blocks: Vec<Block> = (0..count).map(|index| block(fields, index)).collect();
-    let mtp = fields.count("mtp_layers", Limit(16));
-    let mut model = frame(name, fields);
-    let last = blocks.last().copied();
-    model.layers =
-        around(blocks.into_iter().map(Layer::Block), last.iter().cycle().take(mtp as usize).copied());
-    model
-}
-
-/// The layers of a model with embedding and head: the blocks, the final norm and the MTP blocks between them.
-pub(super) fn around(blocks: impl Iterator<Item = Layer>, mtp: impl Iterator<Item = Block>) -> Vec<Layer> {
-    std::iter::once(Layer::Embedding)
-        .chain(blocks)
-        .chain([Layer::FinalNorm])
-        .chain(mtp.map(Layer::Mtp))
-        .chain([Layer::Head])
-        .collect()
+    let mtp = vec![block(fields, count - 1); fields.count("mtp_layers", Limit(16)) as usize];
+    frame(name, fields).with_blocks(blocks, mtp)
 }
 
 /// Everything but the layers.
@@ -196,20 +190,13 @@ fn standard(fields: &Fields, full: bool) -> Attention {
             0
         }
     };
-    Attention::Standard {
-        heads,
-        kv_heads,
-        head_dim,
-        window: chunk.or(window).filter(|_| !full),
-        chunked: chunk.is_some() && !full,
-        qk_norm: norms != "none",
-        qk_norm_parameters,
-        qkv_bias: bias.qkv,
-        output_bias: bias.output,
-        sinks: fields.flag("sinks", false),
-        output_gate: fields.flag("output_gate", false),
-        shared_kv: fields.flag("shared_kv", false),
-    }
+    Attention::standard(heads, kv_heads, head_dim)
+        .with_window(chunk.or(window).filter(|_| !full), chunk.is_some() && !full)
+        .with_biases(bias.qkv, bias.output)
+        .with_qk_norm(norms != "none", qk_norm_parameters)
+        .with_sinks(fields.flag("sinks", false))
+        .with_output_gate(fields.flag("output_gate", false))
+        .with_shared_kv(fields.flag("shared_kv", false))
 }
 
 /// The stated head width, or hidden / heads.
@@ -270,19 +257,14 @@ fn mlp(fields: &Fields, index: u64) -> Mlp {
     if !routed {
         return Mlp::Dense { ffn: fields.size("ffn", FFN), activation };
     }
-    Mlp::Moe {
-        experts: fields.size("experts", EXPERTS),
-        topk: fields.size("topk", HEADS),
-        ffn: fields.size("moe_ffn|ffn", FFN),
-        shared_ffn: fields.count("shared_expert_ffn", FFN),
-        shared_gate: fields.flag("shared_gate", false),
-        activation,
-        expert_bias: fields.flag("expert_bias", false),
-        router_bias: fields.flag("router_bias", false),
-        group_limit: fields.optional_size("group_limit", HEADS),
-        sigmoid_router: fields.flag("sigmoid_router", false),
-        dense_ffn: fields.count("dense_ffn", FFN),
-    }
+    let (experts, topk) = (fields.size("experts", EXPERTS), fields.size("topk", HEADS));
+    Mlp::routed(experts, topk, fields.size("moe_ffn|ffn", FFN))
+        .with_activation(activation)
+        .with_shared(fields.count("shared_expert_ffn", FFN), fields.flag("shared_gate", false))
+        .with_expert_bias(fields.flag("expert_bias", false))
+        .with_router(fields.flag("router_bias", false), fields.flag("sigmoid_router", false))
+        .with_group_limit(fields.optional_size("group_limit", HEADS))
+        .with_dense(fields.count("dense_ffn", FFN))
 }
 
 /// The first word of `activation`.

@@ -26,13 +26,19 @@ pub(super) const TOKENS: Limit = Limit(1 << 40);
 /// faults come out together.
 pub(super) struct Fields<'a> {
     map: &'a Map<String, Value>,
+    outer: Option<&'a Fields<'a>>,
     prefix: String,
     faults: RefCell<Vec<String>>,
 }
 
 impl<'a> Fields<'a> {
     pub fn new(map: &'a Map<String, Value>, prefix: &str) -> Self {
-        Self { map, prefix: prefix.to_owned(), faults: RefCell::default() }
+        Self { map, outer: None, prefix: prefix.to_owned(), faults: RefCell::default() }
+    }
+
+    /// Fields of a part that inherits what it does not state from the whole.
+    pub fn within(map: &'a Map<String, Value>, prefix: &str, outer: &'a Self) -> Self {
+        Self { map, outer: Some(outer), prefix: prefix.to_owned(), faults: RefCell::default() }
     }
 
     /// Every fault found, in reading order.
@@ -49,18 +55,39 @@ impl<'a> Fields<'a> {
 
     /// The value of the first of the `|`-separated keys that is present and not null, with the key it was found under.
     fn find<'k>(&self, keys: &'k str) -> Option<(&'k str, &'a Value)> {
-        keys.split('|').find_map(|key| {
+        let own = keys.split('|').find_map(|key| {
             let value = self.map.get(key)?;
             (!value.is_null()).then_some((key, value))
-        })
+        });
+        own.or_else(|| self.outer.and_then(|outer| outer.find(keys)))
     }
 
     pub fn value(&self, keys: &str) -> Option<&'a Value> {
         self.find(keys).map(|(_, value)| value)
     }
 
+    /// The key that [`Self::find`] finds, or the first one.
+    pub fn key<'k>(&self, keys: &'k str) -> &'k str {
+        self.find(keys).map_or_else(|| keys.split('|').next().unwrap_or(keys), |(key, _)| key)
+    }
+
+    /// Whether the object is a part of a larger one.
+    pub fn is_part(&self) -> bool {
+        !self.prefix.is_empty()
+    }
+
     pub fn has(&self, keys: &str) -> bool {
         self.find(keys).is_some()
+    }
+
+    /// Whether the object itself has the key.
+    pub fn states(&self, key: &str) -> bool {
+        self.map.contains_key(key)
+    }
+
+    /// Names of all fields.
+    pub fn keys(&self) -> impl Iterator<Item = &'a String> {
+        self.map.keys()
     }
 
     /// A size of at least 1; a fault if missing.
@@ -83,6 +110,27 @@ impl<'a> Fields<'a> {
     /// A number of things, possibly none; 0 if missing.
     pub fn count(&self, keys: &str, limit: Limit) -> u64 {
         self.find(keys).map_or(0, |(key, value)| self.whole(key, value, 0, limit))
+    }
+
+    /// Reads a nested object; a fault if it is missing or something else.
+    pub fn part<T>(&self, key: &str, read: impl FnOnce(&Fields) -> T) -> Option<T> {
+        let Some((key, value)) = self.find(key) else {
+            self.fault(format!("{key} is missing"));
+            return None;
+        };
+        let Value::Object(map) = value else {
+            self.fault(format!("{key} is {}, expected an object", shorten(value)));
+            return None;
+        };
+        let part = Fields::new(map, &format!("{}{key}.", self.prefix));
+        let result = read(&part);
+        self.faults.borrow_mut().extend(part.into_faults());
+        Some(result)
+    }
+
+    /// A list's entry as a size of at least 1.
+    pub fn item(&self, keys: &str, value: &Value, limit: Limit) -> u64 {
+        self.whole(self.key(keys), value, 1, limit)
     }
 
     fn whole(&self, key: &str, value: &Value, low: u64, Limit(high): Limit) -> u64 {
@@ -115,6 +163,32 @@ impl<'a> Fields<'a> {
             (key, value) => {
                 self.fault(format!("{key} is {}, expected a text", shorten(value)));
                 None
+            }
+        }
+    }
+
+    /// A list; a fault where the value is something else.
+    pub fn list(&self, keys: &str) -> Option<&'a [Value]> {
+        match self.find(keys)? {
+            (_, Value::Array(list)) => Some(list),
+            (key, value) => {
+                self.fault(format!("{key} is {}, expected a list", shorten(value)));
+                None
+            }
+        }
+    }
+
+    /// A finite number of at least 0.
+    pub fn quantity(&self, key: &str) -> f64 {
+        match self.find(key).map(|(_, value)| (value, value.as_f64())) {
+            Some((_, Some(number))) if (0.0..=1e18).contains(&number) => number,
+            Some((value, _)) => {
+                self.fault(format!("{key} is {}, expected a number from 0 to 1e18", shorten(value)));
+                0.0
+            }
+            None => {
+                self.fault(format!("{key} is missing"));
+                0.0
             }
         }
     }

@@ -83,7 +83,9 @@ impl Attention {
     pub fn core_flops(&self, seq_len: u64, causal: bool) -> f64 {
         let visible = self.visible_keys(seq_len, causal);
         match *self {
-            Self::Standard { heads, head_dim, .. } => 4.0 * (heads * head_dim) as f64 * visible,
+            Self::Standard { heads, head_dim, v_head_dim, .. } => {
+                2.0 * (heads * (head_dim + v_head_dim)) as f64 * visible
+            }
             Self::Latent {
                 heads,
                 qk_nope_dim,

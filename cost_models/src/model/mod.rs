@@ -2,16 +2,27 @@
 //!
 //! Layers stand in the order of the forward pass: the embedding first, the blocks, the final norm, the multi-token
 //! prediction (MTP) blocks, the head last. A layer's position in [`ModelSpec::layers`] is its index in a plan's stages.
+//!
+//! A model comes from the [`catalog`], or from a text that [`load`] reads: a Hugging Face `config.json` (one file per
+//! family in `family/`), or a model file of our own.
 
+mod build;
+pub mod catalog;
 mod compact;
 mod error;
+mod family;
 mod fields;
+mod file;
 mod flops;
+mod hugging_face;
+mod json;
+mod load;
 mod validate;
 mod weights;
 
 pub use error::ModelError;
 pub use flops::FlopsPerToken;
+pub use load::load;
 pub use weights::{Role, Sharding, Weight};
 
 use serde::{Deserialize, Serialize};
@@ -86,8 +97,10 @@ pub enum Attention {
         heads: u64,
         /// Key-value heads.
         kv_heads: u64,
-        /// Width of a head.
+        /// Width of a head's queries and keys.
         head_dim: u64,
+        /// Width of a head's values and output, equal to `head_dim` in most models.
+        v_head_dim: u64,
         /// Tokens each query sees at most (sliding window or chunk); none for full causal attention.
         window: Option<u64>,
         /// Whether the window is a fixed chunk that starts afresh (Llama 4), not one that slides.
@@ -209,53 +222,6 @@ pub enum Activation {
     Relu,
     /// Squared ReLU, two matrices.
     SquaredRelu,
-}
-
-impl Attention {
-    /// Plain full causal attention: no window, no biases, no norms on queries and keys.
-    #[must_use]
-    pub const fn standard(heads: u64, kv_heads: u64, head_dim: u64) -> Self {
-        Self::Standard {
-            heads,
-            kv_heads,
-            head_dim,
-            window: None,
-            chunked: false,
-            qk_norm: false,
-            qk_norm_parameters: 0,
-            qkv_bias: false,
-            output_bias: false,
-            sinks: false,
-            output_gate: false,
-            shared_kv: false,
-        }
-    }
-}
-
-impl Mlp {
-    /// A dense gated MLP with SiLU.
-    #[must_use]
-    pub const fn swiglu(ffn: u64) -> Self {
-        Self::Dense { ffn, activation: Activation::Swiglu }
-    }
-
-    /// SwiGLU experts behind a softmax router, no shared expert, no biases.
-    #[must_use]
-    pub const fn routed(experts: u64, topk: u64, ffn: u64) -> Self {
-        Self::Moe {
-            experts,
-            topk,
-            ffn,
-            shared_ffn: 0,
-            shared_gate: false,
-            activation: Activation::Swiglu,
-            expert_bias: false,
-            router_bias: false,
-            group_limit: None,
-            sigmoid_router: false,
-            dense_ffn: 0,
-        }
-    }
 }
 
 impl Activation {

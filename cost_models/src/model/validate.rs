@@ -83,10 +83,11 @@ impl Block {
 impl Attention {
     fn push_faults(&self, faults: &mut Faults) {
         match *self {
-            Self::Standard { heads, kv_heads, head_dim, window, qk_norm_parameters, .. } => {
+            Self::Standard { heads, kv_heads, head_dim, v_head_dim, window, qk_norm_parameters, .. } => {
                 faults.range("heads", heads, 1, HEADS);
                 faults.range("kv_heads", kv_heads, 1, HEADS);
                 faults.range("head_dim", head_dim, 1, WIDTH);
+                faults.range("v_head_dim", v_head_dim, 1, WIDTH);
                 faults.range("window", window.unwrap_or(1), 1, TOKENS);
                 faults.range("qk_norm_parameters", qk_norm_parameters, 0, Limit(1 << 30));
                 faults.unless(kv_heads > 0 && heads.is_multiple_of(kv_heads), || {

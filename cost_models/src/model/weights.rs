@@ -209,21 +209,22 @@ fn push_attention(attention: &Attention, hidden: u64, weights: &mut Vec<Weight>)
 }
 
 fn push_standard(attention: &Attention, hidden: u64, weights: &mut Vec<Weight>) {
-    let &Attention::Standard { heads, kv_heads, head_dim, .. } = attention else { return };
+    let &Attention::Standard { heads, kv_heads, head_dim, v_head_dim, .. } = attention else { return };
     let &Attention::Standard { qk_norm_parameters, qkv_bias, output_bias, .. } = attention else { return };
     let &Attention::Standard { sinks, output_gate, shared_kv, .. } = attention else { return };
-    let (q, kv, by_kv) = (heads * head_dim, kv_heads * head_dim, TensorKv { kv_heads });
+    let (q, key, by_kv) = (heads * head_dim, kv_heads * head_dim, TensorKv { kv_heads });
+    let (value, output) = (if shared_kv { 0 } else { kv_heads * v_head_dim }, heads * v_head_dim);
     weights.push(Weight::matrix("query", hidden, q, Tensor));
-    weights.extend(output_gate.then(|| Weight::matrix("output-gate", hidden, q, Tensor)));
-    weights.push(Weight::matrix("key", hidden, kv, by_kv));
-    weights.extend((!shared_kv).then(|| Weight::matrix("value", hidden, kv, by_kv)));
+    weights.extend(output_gate.then(|| Weight::matrix("output-gate", hidden, output, Tensor)));
+    weights.push(Weight::matrix("key", hidden, key, by_kv));
+    weights.push(Weight::matrix("value", hidden, value, by_kv));
     if qkv_bias {
         weights.push(Weight::vector("query-bias", q, Tensor));
-        weights.push(Weight::vector("key-value-bias", kv * if shared_kv { 1 } else { 2 }, by_kv));
+        weights.push(Weight::vector("key-value-bias", key + value, by_kv));
     }
     weights.push(Weight::vector("query-key-norm", qk_norm_parameters, Replicated));
     weights.extend(sinks.then(|| Weight::vector("sinks", heads, Tensor)));
-    weights.push(Weight::matrix("attention-output", q, hidden, Tensor));
+    weights.push(Weight::matrix("attention-output", output, hidden, Tensor));
     weights.extend(output_bias.then(|| Weight::vector("attention-output-bias", hidden, Replicated)));
 }
 
