@@ -1,28 +1,4 @@
 //! The compact description of a model: a few keys instead of a list of layers.
-//!
-//! The keys are those of published run tables, and serve in model files of our own and in the catalogue:
-//!
-//! | key | meaning |
-//! |---|---|
-//! | `layers`, `hidden`, `vocab` | transformer blocks, width of the residual stream, vocabulary entries |
-//! | `heads`, `kv_heads`, `head_dim` | query heads; key-value heads (`heads` if missing); head width (`hidden / heads`) |
-//! | `ffn`, `activation` | inner width of a dense MLP; `swiglu` (default), `geglu`, `clamped-swiglu`, `gelu`, `relu`, `squared-relu` |
-//! | `tied_embeddings` | one matrix for embedding and head (default false) |
-//! | `pos`, `max_positions` | `rope` (default), `alibi`, `none`, or `learned`: a table of `max_positions` rows (2048 if missing) |
-//! | `norm`, `norms` | `rmsnorm` (default), `layernorm`, `layernorm-no-bias`, `layernorm-no-weights`; norms per block (2) |
-//! | `bias` | biases of the linear layers: true, false (default), `"qkv"`, `"attention"` or `"mlp"` |
-//! | `experts`, `topk`, `moe_ffn`, `shared_expert_ffn` | routed experts, those a token visits, inner width of one, total width of the shared ones |
-//! | `dense_layers`, `moe_every` | leading blocks without experts; afterwards every n-th block has experts (1) |
-//! | `dense_ffn`, `shared_gate`, `expert_bias`, `router_bias`, `sigmoid_router`, `group_limit` | further traits of a block with experts, see [`Mlp::Moe`] |
-//! | `mtp_layers` | multi-token-prediction blocks, like the last block |
-//! | `attention = "MLA"` | latent attention, with `q_lora` (missing: no query latent), `kv_lora`, `qk_nope`, `qk_rope`, `v_head` |
-//! | `index_topk`, `index_heads`, `index_dim` | sparse selection of keys in latent attention |
-//! | `window`, `chunk`, `full_every` | sliding window or fixed chunk in tokens; every n-th block attends fully (default: none) |
-//! | `linear_k_heads`, `linear_v_heads`, `linear_k_dim`, `linear_v_dim`, `linear_conv`, `linear_kind` | linear attention in all but every `full_every`-th block; `gated-delta` (default) or `lightning` |
-//! | `qk_norm` | norms on queries and keys: `"none"` (default), `"head"`, `"full"` width, `"unweighted"` |
-//! | `sinks`, `output_gate`, `shared_kv` | further traits of softmax attention, see [`Attention::Standard`] |
-//! | `embedding_norm`, `head_bias` | a norm after the embedding, a bias on the head |
-//! | `family`, `title`, `source`, `aliases`, `note`, `params_total`, `params_active_excl_embed` | for people; not read |
 
 use super::fields::{EXPERTS, FFN, Fields, HEADS, LAYERS, Limit, TOKENS, VOCAB, WIDTH};
 use super::{Activation, Attention, Block, LinearKind, Mlp, ModelError, ModelSpec, Norm};
@@ -32,8 +8,30 @@ use serde_json::Value;
 const LEARNED_POSITIONS: u64 = 2048;
 
 impl ModelSpec {
-    /// Reads the compact description of a model (the keys are listed at the top of this module's source and in
-    /// [`super::load`]). Unknown keys are ignored.
+    /// Reads the compact description of a model: a few keys instead of a list of layers. The keys are those of published
+    /// run tables, and serve in model files of our own ([`super::load`]) and in the catalogue. Other keys are ignored here.
+    ///
+    /// | key | meaning |
+    /// |---|---|
+    /// | `layers`, `hidden`, `vocab` | transformer blocks, width of the residual stream, vocabulary entries |
+    /// | `heads`, `kv_heads`, `head_dim` | query heads; key-value heads (`heads` if missing); head width (`hidden / heads`) |
+    /// | `ffn`, `activation` | inner width of a dense MLP; `swiglu` (default), `geglu`, `clamped-swiglu`, `gelu`, `relu`, `squared-relu` |
+    /// | `tied_embeddings` | one matrix for embedding and head (default false) |
+    /// | `pos`, `max_positions` | `rope` (default), `alibi`, `none`, or `learned`: a table of `max_positions` rows (2048 if missing) |
+    /// | `norm`, `norms` | `rmsnorm` (default), `layernorm`, `layernorm-no-bias`, `layernorm-no-weights`; norms per block (2) |
+    /// | `bias` | biases of the linear layers: true, false (default), `"qkv"`, `"attention"` or `"mlp"` |
+    /// | `experts`, `topk`, `moe_ffn`, `shared_expert_ffn` | routed experts, those a token visits, inner width of one, total width of the shared ones |
+    /// | `dense_layers`, `moe_every` | leading blocks without experts; afterwards every n-th block has experts (1) |
+    /// | `dense_ffn`, `shared_gate`, `expert_bias`, `router_bias`, `sigmoid_router`, `group_limit` | further traits of a block with experts, see [`Mlp::Moe`] |
+    /// | `mtp_layers` | multi-token-prediction blocks, like the last block |
+    /// | `attention = "MLA"` | latent attention, with `q_lora` (missing: no query latent), `kv_lora`, `qk_nope`, `qk_rope`, `v_head` |
+    /// | `index_topk`, `index_heads`, `index_dim` | sparse selection of keys in latent attention |
+    /// | `window`, `chunk`, `full_every` | sliding window or fixed chunk in tokens; every n-th block attends fully (default: none) |
+    /// | `linear_k_heads`, `linear_v_heads`, `linear_k_dim`, `linear_v_dim`, `linear_conv`, `linear_kind` | linear attention in all but every `full_every`-th block; `gated-delta` (default) or `lightning` |
+    /// | `qk_norm` | norms on queries and keys: `"none"` (default), `"head"`, `"full"` width, `"unweighted"` |
+    /// | `sinks`, `output_gate`, `shared_kv` | further traits of softmax attention, see [`Attention::Standard`] |
+    /// | `embedding_norm`, `head_bias` | a norm after the embedding, a bias on the head |
+    /// | `family`, `title`, `source`, `aliases`, `note`, `params_total`, `params_active_excl_embed` | for people; not read |
     ///
     /// ```
     /// let value = serde_json::json!({"layers": 32, "hidden": 4096, "heads": 32, "ffn": 11008, "vocab": 32000});
