@@ -1,46 +1,41 @@
 //! The GPUs and clusters that come with meshwright: every TOML file of `gpus/` and `clusters/`, embedded.
 
-use crate::cluster::{Cluster, MeasuredCollectives, NodeGroup, NodeShape};
+use crate::cluster::Cluster;
 use crate::error::ProfileError;
+use crate::faults::nearest;
 use crate::gpu::Gpu;
 use include_dir::{Dir, include_dir};
-use serde::Deserialize;
+use std::sync::LazyLock;
 
-static GPUS: Dir = include_dir!("$CARGO_MANIFEST_DIR/gpus");
-static CLUSTERS: Dir = include_dir!("$CARGO_MANIFEST_DIR/clusters");
+static GPU_FILES: Dir = include_dir!("$CARGO_MANIFEST_DIR/gpus");
+static CLUSTER_FILES: Dir = include_dir!("$CARGO_MANIFEST_DIR/clusters");
 
-/// A cluster profile as a file writes it: groups name their GPU kind.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct ClusterFile {
-    name: String,
-    #[serde(default)]
-    aliases: Vec<String>,
-    title: String,
-    #[serde(default = "one")]
-    oversubscription: f64,
-    #[serde(default)]
-    nodes_per_leaf: Option<u32>,
-    #[serde(default)]
-    measured: Option<MeasuredCollectives>,
-    groups: Vec<GroupFile>,
+/// Every GPU kind of the catalogue, by name.
+static GPUS: LazyLock<Result<Vec<Gpu>, ProfileError>> = LazyLock::new(|| {
+    files(&GPU_FILES).map(|(stem, text)| Gpu::from_toml(&format!("gpus/{stem}.toml"), text)).collect()
+});
+
+/// Every cluster of the catalogue, by name.
+static CLUSTERS: LazyLock<Result<Vec<Cluster>, ProfileError>> = LazyLock::new(|| {
+    files(&CLUSTER_FILES)
+        .map(|(stem, text)| cluster_from_toml(&format!("clusters/{stem}.toml"), text))
+        .collect()
+});
+
+/// Every GPU kind, sorted by name.
+///
+/// # Errors
+/// [`ProfileError`] if an embedded file is wrong, which the tests exclude.
+pub fn gpus() -> Result<&'static [Gpu], ProfileError> {
+    GPUS.as_deref().map_err(Clone::clone)
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct GroupFile {
-    /// A catalogue name.
-    gpu: String,
-    nodes: u32,
-    node: NodeShape,
-    #[serde(default)]
-    dollars_per_gpu_hour: Option<f64>,
-    #[serde(default)]
-    price_source: Option<String>,
-}
-
-const fn one() -> f64 {
-    1.0
+/// Every cluster, sorted by name, at its catalogue size.
+///
+/// # Errors
+/// [`ProfileError`] if an embedded file is wrong, which the tests exclude.
+pub fn clusters() -> Result<&'static [Cluster], ProfileError> {
+    CLUSTERS.as_deref().map_err(Clone::clone)
 }
 
 /// The GPU kind called `name` (or one of its aliases).
@@ -49,28 +44,24 @@ const fn one() -> f64 {
 /// [`ProfileError::Unknown`] with the nearest names.
 pub fn gpu(name: &str) -> Result<Gpu, ProfileError> {
     let wanted = canonical(name);
-    for (stem, text) in files(&GPUS) {
-        let gpu = Gpu::from_toml(&format!("gpus/{stem}.toml"), text)?;
-        if gpu.name == wanted || gpu.aliases.contains(&wanted) {
-            return Ok(gpu);
-        }
-    }
-    Err(unknown("GPU", name, gpu_names()))
+    let all = gpus()?;
+    let found = all.iter().find(|gpu| gpu.name == wanted || gpu.aliases.contains(&wanted));
+    found
+        .cloned()
+        .ok_or_else(|| unknown("GPU", name, all.iter().flat_map(|gpu| gpu.aliases.iter().chain([&gpu.name]))))
 }
 
-/// The cluster called `name`, at its catalogue size.
+/// The cluster called `name` (or one of its aliases), at its catalogue size.
 ///
 /// # Errors
 /// [`ProfileError::Unknown`] with the nearest names.
 pub fn cluster(name: &str) -> Result<Cluster, ProfileError> {
     let wanted = canonical(name);
-    for (stem, text) in files(&CLUSTERS) {
-        let cluster = cluster_from_toml(&format!("clusters/{stem}.toml"), text)?;
-        if cluster.name == wanted || cluster.aliases.contains(&wanted) {
-            return Ok(cluster);
-        }
-    }
-    Err(unknown("cluster", name, cluster_names()))
+    let all = clusters()?;
+    let found = all.iter().find(|cluster| cluster.name == wanted || cluster.aliases.contains(&wanted));
+    found.cloned().ok_or_else(|| {
+        unknown("cluster", name, all.iter().flat_map(|cluster| cluster.aliases.iter().chain([&cluster.name])))
+    })
 }
 
 /// The spelling of catalogue names: lower case, words joined by `-`.
@@ -78,102 +69,25 @@ fn canonical(name: &str) -> String {
     name.trim().to_ascii_lowercase().replace(['_', ' '], "-")
 }
 
-/// Reads a cluster profile; its groups name GPU kinds of the catalogue.
+/// Reads a cluster profile; its groups name GPU kinds of the catalogue or hold a GPU of their own.
+/// [`Cluster::from_toml`] also follows paths.
 ///
 /// # Errors
-/// [`ProfileError`] naming the field, with line and column where the text itself is wrong.
+/// [`ProfileError`] naming the field, with line and column.
 pub fn cluster_from_toml(origin: &str, text: &str) -> Result<Cluster, ProfileError> {
-    let file: ClusterFile = toml::from_str(text)
-        .map_err(|error| ProfileError::Syntax { origin: origin.to_owned(), message: error.to_string() })?;
-    let faults = file.faults();
-    if !faults.is_empty() {
-        return Err(ProfileError::Faults { origin: origin.to_owned(), faults });
-    }
-    let groups = file
-        .groups
-        .into_iter()
-        .map(|group| {
-            Ok(NodeGroup {
-                gpu: gpu(&group.gpu)?,
-                nodes: group.nodes,
-                node: group.node,
-                dollars_per_gpu_hour: group.dollars_per_gpu_hour,
-                price_source: group.price_source,
-            })
-        })
-        .collect::<Result<Vec<_>, ProfileError>>()?;
-    Ok(Cluster {
-        name: file.name,
-        aliases: file.aliases,
-        title: file.title,
-        groups,
-        oversubscription: file.oversubscription,
-        nodes_per_leaf: file.nodes_per_leaf,
-        measured: file.measured,
-    })
-}
-
-impl ClusterFile {
-    fn faults(&self) -> Vec<String> {
-        let mut faults = Vec::new();
-        if self.groups.is_empty() {
-            faults.push("groups is empty: a cluster needs at least one group of nodes".to_owned());
-        }
-        if !(1.0..=1024.0).contains(&self.oversubscription) {
-            faults
-                .push(format!("oversubscription is {}, expected between 1 and 1024", self.oversubscription));
-        }
-        for (index, group) in self.groups.iter().enumerate() {
-            group.push_faults(index, &mut faults);
-        }
-        faults
-    }
-}
-
-impl GroupFile {
-    fn push_faults(&self, index: usize, faults: &mut Vec<String>) {
-        let node = &self.node;
-        let counts = [
-            ("nodes", self.nodes, 1 << 21),
-            ("node.gpus", node.gpus, 1024),
-            ("node.domain", node.domain, 1 << 16),
-            ("node.nics", node.nics, 1024),
-        ];
-        for (field, value, high) in counts {
-            if value == 0 || value > high {
-                faults.push(format!("groups[{index}].{field} is {value}, expected 1 to {high}"));
-            }
-        }
-        for (field, link) in [("intra", &node.intra), ("inter", &node.inter), ("host", &node.host)] {
-            if link.bandwidth.get() < 1e6 {
-                faults.push(format!(
-                    "groups[{index}].node.{field}.bandwidth is {} bytes per second, expected at least 1 MB/s",
-                    link.bandwidth.get()
-                ));
-            }
-            if link.latency.get() > 1.0 {
-                faults.push(format!(
-                    "groups[{index}].node.{field}.latency is {} s, expected at most 1 s",
-                    link.latency.get()
-                ));
-            }
-        }
-        if self.dollars_per_gpu_hour.is_some_and(|price| !(0.0..1e6).contains(&price)) {
-            faults.push(format!("groups[{index}].dollars_per_gpu_hour is not a price"));
-        }
-    }
+    Cluster::from_toml(origin, text, &|path| Err(format!("`{path}` is a path, and files are not read here")))
 }
 
 /// Every GPU kind's name, sorted.
 #[must_use]
 pub fn gpu_names() -> Vec<String> {
-    files(&GPUS).map(|(stem, _)| stem.to_owned()).collect()
+    files(&GPU_FILES).map(|(stem, _)| stem.to_owned()).collect()
 }
 
 /// Every cluster's name, sorted.
 #[must_use]
 pub fn cluster_names() -> Vec<String> {
-    files(&CLUSTERS).map(|(stem, _)| stem.to_owned()).collect()
+    files(&CLUSTER_FILES).map(|(stem, _)| stem.to_owned()).collect()
 }
 
 /// The TOML files of an embedded folder, sorted by name.
@@ -186,12 +100,8 @@ fn files(dir: &'static Dir) -> impl Iterator<Item = (&'static str, &'static str)
     files.into_iter()
 }
 
-fn unknown(kind: &'static str, name: &str, names: Vec<String>) -> ProfileError {
-    let wanted = canonical(name);
-    let mut ranked: Vec<(usize, String)> =
-        names.into_iter().map(|n| (strsim::levenshtein(&wanted, &n), n)).collect();
-    ranked.sort();
-    let nearest = ranked.into_iter().filter(|(d, _)| *d <= 4).take(3).map(|(_, n)| n).collect();
+fn unknown<'n>(kind: &'static str, name: &str, names: impl Iterator<Item = &'n String>) -> ProfileError {
+    let nearest = nearest(&canonical(name), names.map(String::as_str));
     ProfileError::Unknown { kind, name: name.to_owned(), nearest }
 }
 

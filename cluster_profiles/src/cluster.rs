@@ -2,7 +2,8 @@
 
 use crate::error::ProfileError;
 use crate::gpu::Gpu;
-use crate::quantity;
+use crate::links::{HostMatrix, HostSet, LinkOverride};
+use crate::measured::{Collective, MeasuredCollective, MeasuredCollectives};
 use crate::units::{BytesPerSecond, Seconds};
 use serde::{Deserialize, Serialize};
 
@@ -13,10 +14,8 @@ pub struct Link {
     /// `nvlink`, `pcie`, `infiniband`, `ethernet`, `efa`, `xgmi`, `slingshot`, `hccs`.
     pub kind: String,
     /// Time of the smallest message.
-    #[serde(deserialize_with = "quantity::seconds_field")]
     pub latency: Seconds,
     /// Nominal rate per GPU per direction.
-    #[serde(deserialize_with = "quantity::bytes_per_second_field")]
     pub bandwidth: BytesPerSecond,
     /// Datasheet, page or import the figures come from.
     pub source: String,
@@ -47,29 +46,15 @@ pub struct NodeGroup {
     pub gpu: Gpu,
     /// Number of nodes.
     pub nodes: u32,
+    /// Names of the nodes, in rank order; empty for `node0`, `node1`, ... counted through the cluster.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hosts: Vec<String>,
     /// The node.
     pub node: NodeShape,
     /// Price of one GPU for an hour, in US dollars, where public.
     pub dollars_per_gpu_hour: Option<f64>,
     /// Source of the price.
     pub price_source: Option<String>,
-}
-
-/// Bus bandwidth of collectives over every GPU of a cluster at once, as a start-up test or nccl-tests gives it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct MeasuredCollectives {
-    /// Of all_reduce.
-    #[serde(deserialize_with = "quantity::bytes_per_second_field")]
-    pub all_reduce: BytesPerSecond,
-    /// Of all_gather.
-    #[serde(deserialize_with = "quantity::bytes_per_second_field")]
-    pub all_gather: BytesPerSecond,
-    /// Of reduce_scatter.
-    #[serde(deserialize_with = "quantity::bytes_per_second_field")]
-    pub reduce_scatter: BytesPerSecond,
-    /// Where it was measured.
-    pub source: String,
 }
 
 /// A cluster. Groups are listed in rank order; most clusters have one.
@@ -88,8 +73,27 @@ pub struct Cluster {
     pub oversubscription: f64,
     /// Nodes below one leaf switch, where it matters (`oversubscription` above 1).
     pub nodes_per_leaf: Option<u32>,
-    /// Measured bandwidth over the whole cluster, where there is any.
+    /// Where the profile as a whole comes from, for an imported one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
+    /// Hosts by leaf switch, where it is known; takes the place of `nodes_per_leaf`. Hosts not named share one more.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub leaves: Vec<HostSet>,
+    /// Hosts by NVLink domain, where domains span hosts and are not all full. Hosts not named stand alone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub domains: Vec<HostSet>,
+    /// Links that differ from their tier.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub links: Vec<LinkOverride>,
+    /// Bandwidth between every two hosts, where it was measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub matrix: Option<HostMatrix>,
+    /// Bandwidth over the whole cluster, where it was measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub measured: Option<MeasuredCollectives>,
+    /// Collectives measured on groups of given shapes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub collectives: Vec<MeasuredCollective>,
 }
 
 /// How a communication group of `ranks`, `stride` apart, lies on the cluster.
@@ -163,12 +167,14 @@ impl Cluster {
             group.node.domain = group.node.domain.min(gpus as u32);
             group.node.gpus = gpus as u32;
             group.nodes = 1;
+            cluster.fit_hosts();
             return Ok(cluster);
         }
-        if gpus % per_node != 0 {
+        if !gpus.is_multiple_of(per_node) {
             return Err(refuse(&format!("its nodes have {per_node} GPUs each")));
         }
         group.nodes = (gpus / per_node) as u32;
+        cluster.fit_hosts();
         Ok(cluster)
     }
 
@@ -182,6 +188,7 @@ impl Cluster {
             left -= nodes * per_node;
         }
         cluster.groups.retain(|g| g.nodes > 0);
+        cluster.fit_hosts();
         if left == 0 && !cluster.groups.is_empty() {
             return Ok(cluster);
         }
@@ -192,10 +199,24 @@ impl Cluster {
         })
     }
 
+    /// GPUs of the smallest NVLink domain of the first group: no group of ranks may count on more.
+    #[must_use]
+    pub fn smallest_domain(&self) -> u32 {
+        let node = &self.main().node;
+        let named = self.domains.iter().map(|set| set.hosts.len() as u32 * node.gpus).min();
+        named.map_or(node.domain, |gpus| gpus.min(node.domain)).max(1)
+    }
+
+    /// The measurement of a collective on a group of this shape, where there is one.
+    #[must_use]
+    pub fn measured_collective(&self, op: Collective, shape: GroupShape) -> Option<&MeasuredCollective> {
+        self.collectives.iter().find(|measured| measured.fits(op, shape))
+    }
+
     /// How a group of `ranks` members, `stride` global ranks apart, lies on the domains of the first group.
     #[must_use]
     pub fn group_shape(&self, ranks: u32, stride: u32) -> GroupShape {
-        let domain = self.main().node.domain.max(1);
+        let domain = self.smallest_domain();
         let per_domain = (domain / stride.max(1)).clamp(1, ranks.max(1));
         GroupShape { ranks, per_domain, domains: ranks.div_ceil(per_domain) }
     }

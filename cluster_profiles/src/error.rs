@@ -15,6 +15,16 @@ pub enum ProfileError {
         /// The nearest names that exist.
         nearest: Vec<String>,
     },
+    /// The cluster has no such host.
+    #[error("`{cluster}` has no host named `{name}`")]
+    UnknownHost {
+        /// Name of the cluster.
+        cluster: String,
+        /// The name asked for.
+        name: String,
+        /// The nearest names that exist.
+        nearest: Vec<String>,
+    },
     /// The text is not a valid profile; the message has line and column.
     #[error("{origin}: {message}")]
     Syntax {
@@ -24,7 +34,7 @@ pub enum ProfileError {
         message: String,
     },
     /// The profile is well formed, but its figures make no sense. All faults are listed.
-    #[error("{origin}: {}", .faults.join("; "))]
+    #[error("{origin}: {}", listed(.faults))]
     Faults {
         /// File name or catalogue entry.
         origin: String,
@@ -43,6 +53,14 @@ pub enum ProfileError {
     },
 }
 
+/// One fault on the same line, several on a line each.
+fn listed(faults: &[String]) -> String {
+    match faults {
+        [fault] => fault.clone(),
+        _ => format!("{} faults\n  {}", faults.len(), faults.join("\n  ")),
+    }
+}
+
 impl ProfileError {
     /// What to do about it.
     #[must_use]
@@ -53,6 +71,12 @@ impl ProfileError {
             }
             Self::Unknown { kind: "cluster", .. } => {
                 Some("`meshwright catalog clusters` lists them; a path to a TOML profile works too".into())
+            }
+            Self::UnknownHost { nearest, .. } if !nearest.is_empty() => {
+                Some(format!("did you mean {}?", nearest.join(" or ")))
+            }
+            Self::UnknownHost { .. } => {
+                Some("hosts are named in the profile, else node0, node1 and so on".into())
             }
             Self::Unknown { .. } => Some("`meshwright catalog gpus` lists them".into()),
             Self::Syntax { .. } => {

@@ -4,7 +4,9 @@ use crate::error::ProfileError;
 use crate::kernels::KernelCurves;
 use crate::precision::Precision;
 use crate::quantity;
+use crate::read::{self, Section};
 use crate::units::{Bytes, BytesPerSecond, FlopsPerSecond};
+use crate::write::{Toml, quoted};
 use serde::{Deserialize, Serialize};
 
 /// A figure and the document it was read in.
@@ -12,7 +14,6 @@ use serde::{Deserialize, Serialize};
 #[serde(deny_unknown_fields)]
 pub struct Figure {
     /// Dense rate.
-    #[serde(deserialize_with = "quantity::flops_per_second_field")]
     pub value: FlopsPerSecond,
     /// Datasheet or page.
     pub source: String,
@@ -55,12 +56,10 @@ pub struct Gpu {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compute_capability: Option<u32>,
     /// Memory a process can allocate in principle.
-    #[serde(deserialize_with = "quantity::bytes_field")]
     pub memory: Bytes,
     /// Source of the memory figure.
     pub memory_source: String,
     /// Peak memory bandwidth.
-    #[serde(deserialize_with = "quantity::bytes_per_second_field")]
     pub memory_bandwidth: BytesPerSecond,
     /// Source of the bandwidth figure.
     pub memory_bandwidth_source: String,
@@ -82,15 +81,56 @@ impl Gpu {
     /// # Errors
     /// [`ProfileError::Syntax`] with line and column, or [`ProfileError::Faults`] with every senseless figure.
     pub fn from_toml(origin: &str, text: &str) -> Result<Self, ProfileError> {
-        let gpu: Self = toml::from_str(text).map_err(|error| ProfileError::Syntax {
-            origin: origin.to_owned(),
-            message: error.to_string(),
-        })?;
-        let faults = gpu.faults();
-        if faults.is_empty() {
-            return Ok(gpu);
+        read::read(origin, text, Self::read)
+    }
+
+    /// Writes the profile; reading it gives an equal GPU, to the bit.
+    ///
+    /// # Errors
+    /// [`ProfileError::Faults`] where a figure is one that a profile may not hold.
+    pub fn to_toml(&self) -> Result<String, ProfileError> {
+        let mut toml = Toml::default();
+        self.write(&mut toml, "");
+        let text = toml.finish();
+        Self::from_toml(&self.name, &text).map(|_| text)
+    }
+
+    pub(crate) fn read(section: &Section) -> Self {
+        Self {
+            name: section.text("name"),
+            aliases: section.texts("aliases"),
+            title: section.text("title"),
+            vendor: section.text("vendor"),
+            compute_capability: section.optional_count("compute_capability", 1..=999),
+            memory: section.bytes("memory", 1e9..=1e13),
+            memory_source: section.text("memory_source"),
+            memory_bandwidth: section.bytes_per_second("memory_bandwidth", 1e10..=1e15),
+            memory_bandwidth_source: section.text("memory_bandwidth_source"),
+            multiprocessors: section.count("multiprocessors", 1..=10_000),
+            power_watts: section.number("power_watts", 10.0..=1e5),
+            power_source: section.text("power_source"),
+            rates: section.section("rates", Rates::read),
+            kernels: section.section("kernels", KernelCurves::read),
         }
-        Err(ProfileError::Faults { origin: origin.to_owned(), faults })
+    }
+
+    /// Writes the GPU as the table that ends with `prefix` (`groups.gpu.`), or as a file of its own (nothing).
+    pub(crate) fn write(&self, toml: &mut Toml, prefix: &str) {
+        toml.text("name", &self.name);
+        toml.texts("aliases", &self.aliases);
+        toml.text("title", &self.title);
+        toml.text("vendor", &self.vendor);
+        toml.optional_number("compute_capability", self.compute_capability.map(f64::from));
+        toml.bytes("memory", self.memory);
+        toml.text("memory_source", &self.memory_source);
+        toml.bytes_per_second("memory_bandwidth", self.memory_bandwidth);
+        toml.text("memory_bandwidth_source", &self.memory_bandwidth_source);
+        toml.number("multiprocessors", self.multiprocessors.into());
+        toml.number("power_watts", self.power_watts);
+        toml.text("power_source", &self.power_source);
+        toml.table(&format!("{prefix}rates"));
+        self.rates.write(toml);
+        self.kernels.write(toml, prefix);
     }
 
     /// The dense peak rate in `precision`, or that of the next wider format the GPU has.
@@ -126,39 +166,41 @@ impl Gpu {
     pub fn is_blackwell_or_later(&self) -> bool {
         self.compute_capability.is_some_and(|c| c >= 100) || self.name.starts_with("mi355")
     }
+}
 
-    fn faults(&self) -> Vec<String> {
-        let positive = [
-            ("memory", self.memory.get(), 1e9, 1e13),
-            ("memory_bandwidth", self.memory_bandwidth.get(), 1e10, 1e15),
-            ("power_watts", self.power_watts, 10.0, 1e5),
-            ("multiprocessors", f64::from(self.multiprocessors), 1.0, 1e4),
-            ("rates.fp16", self.rates.fp16.value.get(), 1e12, 1e18),
-            ("kernels.gemm_16bit.rate", self.kernels.gemm_16bit.rate.get(), 1e11, 1e18),
-            ("kernels.attention.rate", self.kernels.attention.rate.get(), 1e11, 1e18),
-            ("kernels.attention.head_64_ratio", self.kernels.attention.head_64_ratio, 0.01, 10.0),
-            ("kernels.sustained_16bit", self.kernels.sustained_16bit, 0.05, 2.0),
-            ("kernels.sustained_8bit", self.kernels.sustained_8bit, 0.05, 2.0),
-            ("kernels.stream_bandwidth", self.kernels.stream_bandwidth.get(), 1e9, 1e15),
-            (
-                "kernels.collective.gather_bandwidth",
-                self.kernels.collective.gather_bandwidth.get(),
-                1e7,
-                1e14,
-            ),
-            (
-                "kernels.collective.reduce_bandwidth",
-                self.kernels.collective.reduce_bandwidth.get(),
-                1e7,
-                1e14,
-            ),
+impl Figure {
+    fn read(section: &Section) -> Self {
+        Self { value: section.flops_per_second("value", 1e11..=1e18), source: section.text("source") }
+    }
+}
+
+impl Rates {
+    fn read(section: &Section) -> Self {
+        Self {
+            fp32: section.optional_section("fp32", Figure::read),
+            fp16: section.section("fp16", Figure::read),
+            bf16: section.optional_section("bf16", Figure::read),
+            fp8: section.optional_section("fp8", Figure::read),
+            fp4: section.optional_section("fp4", Figure::read),
+        }
+    }
+
+    fn write(&self, toml: &mut Toml) {
+        for (name, figure) in self.by_name() {
+            let rate = quantity::write_flops_per_second(figure.value);
+            toml.raw(name, &format!("{{ value = \"{rate}\", source = {} }}", quoted(&figure.source)));
+        }
+    }
+
+    /// The rates the GPU has, by format.
+    pub fn by_name(&self) -> impl Iterator<Item = (&'static str, &Figure)> {
+        let rates = [
+            ("fp32", self.fp32.as_ref()),
+            ("fp16", Some(&self.fp16)),
+            ("bf16", self.bf16.as_ref()),
+            ("fp8", self.fp8.as_ref()),
+            ("fp4", self.fp4.as_ref()),
         ];
-        positive
-            .into_iter()
-            .filter(|(_, value, low, high)| !(low..=high).contains(&value))
-            .map(|(field, value, low, high)| {
-                format!("{field} is {value:e}, expected between {low:e} and {high:e}")
-            })
-            .collect()
+        rates.into_iter().filter_map(|(name, figure)| Some((name, figure?)))
     }
 }

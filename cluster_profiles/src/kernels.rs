@@ -2,8 +2,9 @@
 //!
 //! The formulas that use them stand in the cost model (`compute.rs`, `comm.rs`); here they are data.
 
-use crate::quantity;
+use crate::read::Section;
 use crate::units::{BytesPerSecond, FlopsPerSecond, Seconds};
+use crate::write::{Toml, number, quoted};
 use serde::{Deserialize, Serialize};
 
 /// Where a set of parameters comes from.
@@ -41,10 +42,8 @@ pub enum Basis {
 #[serde(deny_unknown_fields)]
 pub struct GemmCurve {
     /// Fixed time of a call.
-    #[serde(deserialize_with = "quantity::seconds_field")]
     pub launch: Seconds,
     /// Rate of a large product.
-    #[serde(deserialize_with = "quantity::flops_per_second_field")]
     pub rate: FlopsPerSecond,
     /// Inner size at which half the rate is reached (0 for no loss).
     #[serde(default)]
@@ -61,10 +60,8 @@ pub struct GemmCurve {
 #[serde(deny_unknown_fields)]
 pub struct AttentionCurve {
     /// Fixed time of a call.
-    #[serde(deserialize_with = "quantity::seconds_field")]
     pub launch: Seconds,
     /// Rate at a head width of 128 on a long sequence.
-    #[serde(deserialize_with = "quantity::flops_per_second_field")]
     pub rate: FlopsPerSecond,
     /// Sequence length at which half the rate is reached.
     pub s_half: f64,
@@ -80,16 +77,12 @@ pub struct AttentionCurve {
 #[serde(deny_unknown_fields)]
 pub struct CollectiveCurve {
     /// Latency of two ranks.
-    #[serde(deserialize_with = "quantity::seconds_field")]
     pub latency: Seconds,
     /// Bus bandwidth of all_gather, reduce_scatter, all_to_all, per GPU per direction.
-    #[serde(deserialize_with = "quantity::bytes_per_second_field")]
     pub gather_bandwidth: BytesPerSecond,
     /// Bus bandwidth of all_reduce.
-    #[serde(deserialize_with = "quantity::bytes_per_second_field")]
     pub reduce_bandwidth: BytesPerSecond,
     /// Width of the transition between the small-message and the large-message protocols.
-    #[serde(deserialize_with = "quantity::seconds_field")]
     pub transition: Seconds,
     /// Where these come from.
     pub provenance: Provenance,
@@ -119,7 +112,6 @@ pub struct KernelCurves {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sustained_attention: Option<f64>,
     /// Memory bandwidth that streaming kernels reach.
-    #[serde(deserialize_with = "quantity::bytes_per_second_field")]
     pub stream_bandwidth: BytesPerSecond,
     /// Where the figures of this table itself come from.
     pub provenance: Provenance,
@@ -130,5 +122,165 @@ impl KernelCurves {
     #[must_use]
     pub fn attention_clock(&self) -> f64 {
         self.sustained_attention.unwrap_or(self.sustained_16bit)
+    }
+
+    /// The softest basis among the curves: how far predictions for this GPU can be trusted at most.
+    #[must_use]
+    pub fn softest_basis(&self) -> Basis {
+        let curves = [&self.gemm_16bit.provenance, &self.attention.provenance, &self.collective.provenance];
+        let eight = self.gemm_8bit.iter().map(|gemm| &gemm.provenance);
+        let all = curves.into_iter().chain(eight).map(|provenance| provenance.basis);
+        all.fold(self.provenance.basis, Basis::max)
+    }
+}
+
+/// Longest time of one call that a profile may state, in seconds.
+const LATENCY: std::ops::RangeInclusive<f64> = 0.0..=1.0;
+/// Rates of arithmetic a profile may state.
+const RATE: std::ops::RangeInclusive<f64> = 1e11..=1e18;
+/// Transfer rates a profile may state.
+const BANDWIDTH: std::ops::RangeInclusive<f64> = 1e6..=1e15;
+
+impl Provenance {
+    pub(crate) fn read(section: &Section) -> Self {
+        Self {
+            basis: section.parsed("basis", str::parse).unwrap_or(Basis::Assumed),
+            from: section.text("from"),
+            median_error: section.optional_number("median_error", 0.0..=10.0),
+        }
+    }
+
+    pub(crate) fn write(&self, toml: &mut Toml) {
+        let error = self.median_error.map(|e| format!(", median_error = {}", number(e))).unwrap_or_default();
+        let (basis, from) = (self.basis.name(), quoted(&self.from));
+        toml.raw("provenance", &format!("{{ basis = \"{basis}\", from = {from}{error} }}"));
+    }
+}
+
+impl Basis {
+    /// Every basis, from the firmest to the softest.
+    pub const ALL: [Self; 5] =
+        [Self::Measured, Self::Datasheet, Self::Published, Self::Fitted, Self::Assumed];
+
+    /// The name used in profiles and plans.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Measured => "measured",
+            Self::Datasheet => "datasheet",
+            Self::Published => "published",
+            Self::Fitted => "fitted",
+            Self::Assumed => "assumed",
+        }
+    }
+}
+
+impl std::str::FromStr for Basis {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Self::ALL.into_iter().find(|basis| basis.name() == text).ok_or_else(|| {
+            let names: Vec<&str> = Self::ALL.iter().map(|basis| basis.name()).collect();
+            format!("unknown basis, use one of {}", names.join(", "))
+        })
+    }
+}
+
+impl GemmCurve {
+    fn read(section: &Section) -> Self {
+        Self {
+            launch: section.seconds("launch", LATENCY),
+            rate: section.flops_per_second("rate", RATE),
+            k_half: section.optional_number("k_half", 0.0..=1e6).unwrap_or(0.0),
+            cast_bytes: section.optional_number("cast_bytes", 0.0..=1e3).unwrap_or(0.0),
+            provenance: section.section("provenance", Provenance::read),
+        }
+    }
+
+    fn write(&self, toml: &mut Toml) {
+        toml.seconds("launch", self.launch);
+        toml.flops_per_second("rate", self.rate);
+        for (key, value) in [("k_half", self.k_half), ("cast_bytes", self.cast_bytes)] {
+            toml.optional_number(key, (value != 0.0).then_some(value));
+        }
+        self.provenance.write(toml);
+    }
+}
+
+impl AttentionCurve {
+    fn read(section: &Section) -> Self {
+        Self {
+            launch: section.seconds("launch", LATENCY),
+            rate: section.flops_per_second("rate", RATE),
+            s_half: section.number("s_half", 0.0..=1e7),
+            head_64_ratio: section.number("head_64_ratio", 0.01..=10.0),
+            provenance: section.section("provenance", Provenance::read),
+        }
+    }
+
+    fn write(&self, toml: &mut Toml) {
+        toml.seconds("launch", self.launch);
+        toml.flops_per_second("rate", self.rate);
+        toml.number("s_half", self.s_half);
+        toml.number("head_64_ratio", self.head_64_ratio);
+        self.provenance.write(toml);
+    }
+}
+
+impl CollectiveCurve {
+    fn read(section: &Section) -> Self {
+        Self {
+            latency: section.seconds("latency", LATENCY),
+            gather_bandwidth: section.bytes_per_second("gather_bandwidth", BANDWIDTH),
+            reduce_bandwidth: section.bytes_per_second("reduce_bandwidth", BANDWIDTH),
+            transition: section.seconds("transition", LATENCY),
+            provenance: section.section("provenance", Provenance::read),
+        }
+    }
+
+    fn write(&self, toml: &mut Toml) {
+        toml.seconds("latency", self.latency);
+        toml.bytes_per_second("gather_bandwidth", self.gather_bandwidth);
+        toml.bytes_per_second("reduce_bandwidth", self.reduce_bandwidth);
+        toml.seconds("transition", self.transition);
+        self.provenance.write(toml);
+    }
+}
+
+impl KernelCurves {
+    pub(crate) fn read(section: &Section) -> Self {
+        Self {
+            expert_traffic: section.number("expert_traffic", 0.0..=100.0),
+            sustained_16bit: section.number("sustained_16bit", 0.05..=2.0),
+            sustained_8bit: section.number("sustained_8bit", 0.05..=2.0),
+            sustained_attention: section.optional_number("sustained_attention", 0.05..=2.0),
+            stream_bandwidth: section.bytes_per_second("stream_bandwidth", BANDWIDTH),
+            provenance: section.section("provenance", Provenance::read),
+            gemm_16bit: section.section("gemm_16bit", GemmCurve::read),
+            gemm_8bit: section.optional_section("gemm_8bit", GemmCurve::read),
+            attention: section.section("attention", AttentionCurve::read),
+            collective: section.section("collective", CollectiveCurve::read),
+        }
+    }
+
+    /// Writes the table `kernels` of a GPU whose own table is `prefix`.
+    pub(crate) fn write(&self, toml: &mut Toml, prefix: &str) {
+        toml.table(&format!("{prefix}kernels"));
+        toml.number("expert_traffic", self.expert_traffic);
+        toml.number("sustained_16bit", self.sustained_16bit);
+        toml.number("sustained_8bit", self.sustained_8bit);
+        toml.optional_number("sustained_attention", self.sustained_attention);
+        toml.bytes_per_second("stream_bandwidth", self.stream_bandwidth);
+        self.provenance.write(toml);
+        toml.table(&format!("{prefix}kernels.gemm_16bit"));
+        self.gemm_16bit.write(toml);
+        if let Some(gemm) = &self.gemm_8bit {
+            toml.table(&format!("{prefix}kernels.gemm_8bit"));
+            gemm.write(toml);
+        }
+        toml.table(&format!("{prefix}kernels.attention"));
+        self.attention.write(toml);
+        toml.table(&format!("{prefix}kernels.collective"));
+        self.collective.write(toml);
     }
 }
