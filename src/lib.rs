@@ -1,1 +1,5 @@
 //! Plans distributed training.
+
+pub mod cli;
+pub mod report;
+pub mod validate;

@@ -1,0 +1,85 @@
+//! `meshwright validate`: predictions against published measurements.
+
+use crate::report::{validation_html, validation_json, validation_text};
+use crate::validate::{Models, Selection, Summary, ValidateError, Validation, read_file, validate};
+use clap::{Args, ValueEnum};
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::PathBuf;
+
+/// Compare predictions with published measured runs.
+#[derive(Debug, Args)]
+pub struct ValidateArgs {
+    /// Table of runs (CSV), or launcher flags of runs (JSONL).
+    #[arg(value_name = "RUNS")]
+    pub runs: PathBuf,
+    /// Architectures that the table names (JSON).
+    #[arg(long, value_name = "MODELS.json")]
+    pub models: Option<PathBuf>,
+    /// Score every row of quality A or B, not only those with core=1.
+    #[arg(long)]
+    pub all: bool,
+    /// Report every row with its breakdown (JSON).
+    #[arg(long)]
+    pub rows: bool,
+    /// List the rows with the largest errors.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub worst: usize,
+    /// Fit on half of the configuration groups and score the other half.
+    #[arg(long)]
+    pub cross_validate: bool,
+    /// Write a page with scatter plots.
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+    /// Form of the answer.
+    #[arg(long, value_enum, default_value_t = Format::Human)]
+    pub format: Format,
+}
+
+/// Form of the answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// Tables.
+    Human,
+    /// One JSON document.
+    Json,
+}
+
+/// Runs the verb: data on stdout, everything else on stderr.
+///
+/// # Errors
+/// [`ValidateError`] if a file is broken as a whole.
+pub fn run(args: &ValidateArgs) -> Result<(), ValidateError> {
+    let models = match &args.models {
+        Some(path) => {
+            let text = read_file(path)?;
+            Models::read(&path.display().to_string(), &String::from_utf8_lossy(&text))?
+        }
+        None => Models::default(),
+    };
+    let selection = if args.all { Selection::All } else { Selection::Core };
+    let validation = validate(&args.runs.display().to_string(), &read_file(&args.runs)?, &models, selection)?;
+    let summary = Summary::of(&validation.runs);
+    if let Some(path) = &args.html {
+        write_file(path, &validation_html::render(&validation, &summary))?;
+    }
+    print(&answer(args, &validation, &summary)?)
+}
+
+fn answer(args: &ValidateArgs, validation: &Validation, summary: &Summary) -> Result<String, ValidateError> {
+    match args.format {
+        Format::Human => Ok(validation_text::render(validation, summary, args.worst)),
+        Format::Json => validation_json::render(validation, summary, args.rows, BTreeMap::new())
+            .map(|json| json + "\n")
+            .map_err(|error| ValidateError::Write { path: "stdout".to_owned(), source: error.into() }),
+    }
+}
+
+fn print(text: &str) -> Result<(), ValidateError> {
+    let written = std::io::stdout().lock().write_all(text.as_bytes());
+    written.map_err(|source| ValidateError::Write { path: "stdout".to_owned(), source })
+}
+
+fn write_file(path: &std::path::Path, text: &str) -> Result<(), ValidateError> {
+    std::fs::write(path, text).map_err(|source| ValidateError::Write { path: path.display().to_string(), source })
+}

@@ -1,0 +1,5 @@
+//! Results as text and HTML.
+
+pub mod validation_html;
+pub mod validation_json;
+pub mod validation_text;

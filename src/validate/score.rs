@@ -1,0 +1,183 @@
+//! A prediction beside what was measured.
+
+use super::case::RunCase;
+use super::row::{MeasuredMemory, MemoryQuantity};
+use cluster_profiles::Bytes;
+use cost_models::memory::{RankPeak, rank_peaks};
+use cost_models::runtime::ReserveTraits;
+use cost_models::{Estimate, ParallelConfig, Recompute};
+use serde::Serialize;
+
+/// A run, predicted and measured.
+#[derive(Debug, Clone)]
+pub struct Scored {
+    /// The run.
+    pub case: RunCase,
+    /// The prediction.
+    pub estimate: Estimate,
+    /// Its memory, with what frameworks log.
+    pub peaks: Vec<RankPeak>,
+}
+
+/// How much more than the device holds a run may need before an unstated recompute is taken to be on.
+const SURELY_TOO_MUCH: f64 = 1.1;
+
+impl Scored {
+    /// Predicts a run with the code that plans use. Where a row does not say what it recomputes, that is nothing,
+    /// unless the run then needs 10 % more than the device holds; then it is the least that fits.
+    ///
+    /// # Errors
+    /// What the cost model refuses.
+    pub fn predict(case: RunCase) -> Result<Self, String> {
+        let first = Self::of(case)?;
+        if first.case.recompute_stated || first.could_fit() {
+            return Ok(first);
+        }
+        for recompute in [Recompute::Selective, Recompute::Full { layers: None }] {
+            let other = Self::of(first.case.with_recompute(recompute))?;
+            if other.could_fit() {
+                return Ok(other);
+            }
+        }
+        Ok(first)
+    }
+
+    fn of(case: RunCase) -> Result<Self, String> {
+        let run = case.training_run();
+        let peaks = rank_peaks(&run).map_err(|error| error.to_string())?;
+        let estimate = memory_only(&case, &peaks);
+        Ok(Self { case, estimate, peaks })
+    }
+
+    fn could_fit(&self) -> bool {
+        let capacity = self.case.cluster.gpu().memory.get() * SURELY_TOO_MUCH;
+        self.peaks.iter().all(|peak| peak.allocated() <= capacity)
+    }
+
+    /// Measured step time, where the row is to be scored by it.
+    #[must_use]
+    pub fn measured_step(&self) -> Option<f64> {
+        self.case.row.step_seconds.filter(|_| self.case.row.time_scored)
+    }
+
+    /// Predicted over measured step time, less one.
+    #[must_use]
+    pub fn step_error(&self) -> Option<f64> {
+        let predicted = self.estimate.step_time_seconds.get();
+        (predicted > 0.0).then_some(predicted / self.measured_step()? - 1.0)
+    }
+
+    /// Measured memory of a run that ran.
+    #[must_use]
+    pub fn measured_memory(&self) -> Option<MeasuredMemory> {
+        self.case.row.memory.filter(|_| self.case.row.out_of_memory != Some(true))
+    }
+
+    /// The prediction of what the source measured, on the rank that has most of it.
+    #[must_use]
+    pub fn predicted_memory(&self) -> Option<Bytes> {
+        let quantity = self.measured_memory()?.quantity;
+        let reserve = &self.case.runtime.memory.reserve;
+        Some(Bytes(self.peaks.iter().map(|peak| counted(peak, reserve, quantity)).fold(0.0, f64::max)))
+    }
+
+    /// Predicted over measured memory, less one.
+    #[must_use]
+    pub fn memory_error(&self) -> Option<f64> {
+        Some(self.predicted_memory()?.get() / self.measured_memory()?.bytes - 1.0)
+    }
+
+    /// Step time that the peak rate would give, for the model FLOPs of the prediction.
+    #[must_use]
+    pub fn seconds_at_peak(&self) -> f64 {
+        self.estimate.model_flops_utilization * self.estimate.step_time_seconds.get()
+    }
+
+    /// Measured and predicted seconds per sequence: comparable where batches differ.
+    #[must_use]
+    pub fn seconds_per_sequence(&self) -> Option<(f64, f64)> {
+        let batch = self.case.workload.global_batch as f64;
+        Some((self.measured_step()? / batch, self.estimate.step_time_seconds.get() / batch))
+    }
+}
+
+/// The bytes of a rank that a quantity counts.
+#[must_use]
+pub fn counted(peak: &RankPeak, reserve: &ReserveTraits, quantity: MemoryQuantity) -> f64 {
+    match quantity {
+        MemoryQuantity::Allocated => peak.allocated(),
+        MemoryQuantity::Reserved => reserve.reserved_bytes(peak.allocated()),
+        MemoryQuantity::Device => reserve.device_bytes(reserve.reserved_bytes(peak.allocated())),
+        MemoryQuantity::Activations => peak.activations(),
+    }
+}
+
+/// A row of the report.
+#[derive(Debug, Serialize)]
+pub struct RowReport<'a> {
+    id: &'a str,
+    line: u64,
+    source_key: &'a str,
+    model: &'a str,
+    gpu: &'a str,
+    gpus: u64,
+    runtime: &'a str,
+    cfg_group: &'a str,
+    core: bool,
+    parallel: &'a ParallelConfig,
+    measured_step_time_seconds: Option<f64>,
+    step_time_error: Option<f64>,
+    memory_quantity: Option<MemoryQuantity>,
+    measured_memory_bytes: Option<f64>,
+    predicted_memory_bytes: Option<f64>,
+    memory_error: Option<f64>,
+    measured_oom: Option<bool>,
+    estimate: &'a Estimate,
+    inferred: &'a [cost_models::Assumption],
+}
+
+impl<'a> RowReport<'a> {
+    /// The report of one run.
+    #[must_use]
+    pub fn new(scored: &'a Scored) -> Self {
+        let row = &scored.case.row;
+        Self {
+            id: &row.id,
+            line: row.line,
+            source_key: &row.source_key,
+            model: &row.model,
+            gpu: &row.gpu,
+            gpus: row.n_gpus,
+            runtime: &row.runtime,
+            cfg_group: &row.cfg_group,
+            core: row.core,
+            parallel: &scored.case.parallel,
+            measured_step_time_seconds: scored.measured_step(),
+            step_time_error: scored.step_error(),
+            memory_quantity: scored.measured_memory().map(|memory| memory.quantity),
+            measured_memory_bytes: scored.measured_memory().map(|memory| memory.bytes),
+            predicted_memory_bytes: scored.predicted_memory().map(Bytes::get),
+            memory_error: scored.memory_error(),
+            measured_oom: row.out_of_memory,
+            estimate: &scored.estimate,
+            inferred: &scored.case.assumptions,
+        }
+    }
+}
+
+/// The memory half of an estimate.
+fn memory_only(case: &RunCase, peaks: &[RankPeak]) -> Estimate {
+    let reserve = &case.runtime.memory.reserve;
+    let limit = Bytes(reserve.default_limit(case.cluster.gpu().memory.get()));
+    let memory: Vec<cost_models::RankMemory> = peaks.iter().map(|peak| peak.report(reserve)).collect();
+    Estimate {
+        step_time_seconds: cluster_profiles::Seconds::ZERO,
+        time_seconds: cost_models::TimeBreakdown::default(),
+        bubble_fraction: 0.0,
+        model_flops_utilization: 0.0,
+        tokens_per_second_per_gpu: 0.0,
+        fits: memory.iter().all(|rank| rank.peak_bytes <= limit),
+        memory,
+        assumptions: Vec::new(),
+    }
+}
