@@ -1,6 +1,10 @@
 //! Tables of runs: every blank has a rule, every fault a line, and nothing panics.
 
-use meshwright::validate::{Models, RunCase, Selection, Unread, ValidateError, Validation, read_cases, validate};
+#![allow(clippy::expect_used, reason = "a test stops at the first thing that is not as it should be")]
+
+use meshwright::validate::{
+    Models, RunCase, Selection, Unread, ValidateError, Validation, read_cases, validate,
+};
 use proptest::prelude::*;
 
 const MODELS: &str = r#"{
@@ -33,7 +37,8 @@ fn row(changes: &[(&str, &str)]) -> String {
         _ => "",
     };
     let changed = |column: &str| changes.iter().find(|(name, _)| *name == column).map(|(_, value)| *value);
-    let cells: Vec<&str> = HEADER.split(',').map(|column| changed(column).unwrap_or_else(|| values(column))).collect();
+    let cells: Vec<&str> =
+        HEADER.split(',').map(|column| changed(column).unwrap_or_else(|| values(column))).collect();
     cells.join(",")
 }
 
@@ -79,7 +84,9 @@ fn a_blank_expert_tensor_degree_is_tp_in_nemo_and_1_in_megatron_bridge() {
 #[test]
 fn every_inference_is_recorded() {
     let run = case(&[("mbs", ""), ("precision", ""), ("gbs", "")]);
-    for text in ["micro batch size 1", "precision bf16", "global batch", "GB/s per GPU between nodes", "ZeRO stage 1"] {
+    for text in
+        ["micro batch size 1", "precision bf16", "global batch", "GB/s per GPU between nodes", "ZeRO stage 1"]
+    {
         assert!(assumed(&run, text), "{text} in {:?}", run.assumptions);
     }
     assert!(!run.recompute_stated);
@@ -100,7 +107,11 @@ fn a_row_without_flags_takes_those_of_the_nearest_earlier_release() {
         row(&[("id", id), ("framework", release), ("notes", notes)])
     };
     let rows = [
-        bridge("old", "Megatron-Bridge 26.04", "recompute/offload from config A; cuda_graph=local:full_iteration"),
+        bridge(
+            "old",
+            "Megatron-Bridge 26.04",
+            "recompute/offload from config A; cuda_graph=local:full_iteration",
+        ),
         bridge("near", "Megatron-Bridge 26.06", "recompute/offload from config B; moe_a2a_overlap"),
         bridge("bare", "Megatron-Bridge 26.08", ""),
         bridge("later", "Megatron-Bridge 26.09", "recompute/offload from config C"),
@@ -135,7 +146,9 @@ fn a_run_that_cannot_be_read_names_line_column_and_value() {
         let unread = if column == "schedule" {
             let table = format!("{HEADER}\n{}\n", row(&[(column, value)]));
             let models = Models::read("models.json", MODELS).expect("the models are sound");
-            validate("runs.csv", table.as_bytes(), &models, Selection::Core).expect("the table is sound").unread
+            validate("runs.csv", table.as_bytes(), &models, Selection::Core)
+                .expect("the table is sound")
+                .unread
         } else {
             faults(&[(column, value)])
         };
@@ -172,7 +185,8 @@ fn line_ends_and_a_byte_order_mark_do_not_matter() {
     let models = Models::read("models.json", MODELS).expect("the models are sound");
     let plain = format!("{HEADER}\n{}\n{}\n", row(&[]), row(&[("tp", "x")]));
     let windows = format!("\u{feff}{}", plain.replace('\n', "\r\n"));
-    let read = |table: &str| read_cases("runs.csv", table.as_bytes(), &models, Selection::Core).expect("sound");
+    let read =
+        |table: &str| read_cases("runs.csv", table.as_bytes(), &models, Selection::Core).expect("sound");
     let ((ours, first), (theirs, second)) = (read(&plain), read(&windows));
     assert_eq!((ours.len(), ours[0].row.line), (theirs.len(), theirs[0].row.line));
     assert_eq!(first.unread, second.unread);
@@ -183,7 +197,10 @@ fn line_ends_and_a_byte_order_mark_do_not_matter() {
 fn a_file_that_is_broken_as_a_whole_is_an_error() {
     let models = Models::default();
     let error = |table: &[u8]| {
-        read_cases("runs.csv", table, &models, Selection::Core).err().map(|error| error.to_string()).unwrap_or_default()
+        read_cases("runs.csv", table, &models, Selection::Core)
+            .err()
+            .map(|error| error.to_string())
+            .unwrap_or_default()
     };
     assert!(error(b"").contains("is empty"));
     assert!(error(b"\n\n").contains("empty"));
@@ -199,7 +216,8 @@ fn a_row_of_another_width_and_one_that_is_no_text_are_skipped() {
     let models = Models::read("models.json", MODELS).expect("the models are sound");
     let mut table = format!("{HEADER}\nshort,row\n{}\n", row(&[])).into_bytes();
     table.extend_from_slice(b"\xff\xfe,bad\n");
-    let (cases, validation) = read_cases("runs.csv", &table, &models, Selection::Core).expect("the table is sound");
+    let (cases, validation) =
+        read_cases("runs.csv", &table, &models, Selection::Core).expect("the table is sound");
     assert_eq!((cases.len(), validation.unread.len()), (1, 2));
     assert!(validation.unread[0].faults[0].to_string().contains("fields"));
 }

@@ -1,18 +1,22 @@
 //! `meshwright validate`: predictions against published measurements.
 
-use crate::report::{validation_html, validation_json, validation_text};
-use crate::validate::{Models, Selection, Summary, ValidateError, Validation, read_file, validate};
-use clap::{Args, ValueEnum};
+use crate::report::{validation_html, validation_json, validation_kernels, validation_text};
+use crate::validate::{Models, Selection, Summary, ValidateError, Validation, kernels, read_file, validate};
+use clap::{Args, Subcommand, ValueEnum};
 use std::collections::BTreeMap;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Compare predictions with published measured runs.
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct ValidateArgs {
+    /// Something else than runs to validate.
+    #[command(subcommand)]
+    pub what: Option<ValidateWhat>,
     /// Table of runs (CSV), or launcher flags of runs (JSONL).
-    #[arg(value_name = "RUNS")]
-    pub runs: PathBuf,
+    #[arg(value_name = "RUNS", required = true)]
+    pub runs: Option<PathBuf>,
     /// Architectures that the table names (JSON).
     #[arg(long, value_name = "MODELS.json")]
     pub models: Option<PathBuf>,
@@ -36,6 +40,20 @@ pub struct ValidateArgs {
     pub format: Format,
 }
 
+/// Other things to validate.
+#[derive(Debug, Subcommand)]
+pub enum ValidateWhat {
+    /// Measured kernel and collective times.
+    Kernels {
+        /// Folder with gemm.csv, attention_forward.csv, moe_forward.csv, collectives.csv, deepep.csv, links.csv.
+        #[arg(value_name = "DIR")]
+        dir: PathBuf,
+        /// Form of the answer.
+        #[arg(long, value_enum, default_value_t = Format::Human)]
+        format: Format,
+    },
+}
+
 /// Form of the answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Format {
@@ -50,6 +68,22 @@ pub enum Format {
 /// # Errors
 /// [`ValidateError`] if a file is broken as a whole.
 pub fn run(args: &ValidateArgs) -> Result<(), ValidateError> {
+    match (&args.what, &args.runs) {
+        (Some(ValidateWhat::Kernels { dir, format }), _) => run_kernels(dir, *format),
+        (None, Some(runs)) => run_table(args, runs),
+        (None, None) => Ok(()),
+    }
+}
+
+fn run_kernels(dir: &Path, format: Format) -> Result<(), ValidateError> {
+    let files = kernels::validate_kernels(dir)?;
+    match format {
+        Format::Human => print(&validation_kernels::render(&files)),
+        Format::Json => print(&json(&files)?),
+    }
+}
+
+fn run_table(args: &ValidateArgs, runs: &Path) -> Result<(), ValidateError> {
     let models = match &args.models {
         Some(path) => {
             let text = read_file(path)?;
@@ -58,12 +92,18 @@ pub fn run(args: &ValidateArgs) -> Result<(), ValidateError> {
         None => Models::default(),
     };
     let selection = if args.all { Selection::All } else { Selection::Core };
-    let validation = validate(&args.runs.display().to_string(), &read_file(&args.runs)?, &models, selection)?;
+    let validation = validate(&runs.display().to_string(), &read_file(runs)?, &models, selection)?;
     let summary = Summary::of(&validation.runs);
     if let Some(path) = &args.html {
         write_file(path, &validation_html::render(&validation, &summary))?;
     }
     print(&answer(args, &validation, &summary)?)
+}
+
+fn json<T: serde::Serialize>(value: &T) -> Result<String, ValidateError> {
+    let text = serde_json::to_string_pretty(value);
+    text.map(|json| json + "\n")
+        .map_err(|error| ValidateError::Write { path: "stdout".to_owned(), source: error.into() })
 }
 
 fn answer(args: &ValidateArgs, validation: &Validation, summary: &Summary) -> Result<String, ValidateError> {
@@ -80,6 +120,7 @@ fn print(text: &str) -> Result<(), ValidateError> {
     written.map_err(|source| ValidateError::Write { path: "stdout".to_owned(), source })
 }
 
-fn write_file(path: &std::path::Path, text: &str) -> Result<(), ValidateError> {
-    std::fs::write(path, text).map_err(|source| ValidateError::Write { path: path.display().to_string(), source })
+fn write_file(path: &Path, text: &str) -> Result<(), ValidateError> {
+    std::fs::write(path, text)
+        .map_err(|source| ValidateError::Write { path: path.display().to_string(), source })
 }

@@ -2,4 +2,5 @@
 
 pub mod validation_html;
 pub mod validation_json;
+pub mod validation_kernels;
 pub mod validation_text;

@@ -58,15 +58,28 @@ fn headline(validation: &Validation, summary: &Summary) -> String {
 fn push_figures(page: &mut String, summary: &Summary) {
     page.push_str("<h2>By source and GPU</h2>\n<div class=\"wide\"><table>\n<thead><tr>");
     let header = [
-        "", "rows", "step time error %", "p90", "bias", "memory error %", "p90", "OOM recall", "false OOM", "balanced",
-        "tau", "regret %", "groups",
+        "",
+        "rows",
+        "step time error %",
+        "p90",
+        "bias",
+        "memory error %",
+        "p90",
+        "OOM recall",
+        "false OOM",
+        "balanced",
+        "tau",
+        "regret %",
+        "groups",
     ];
     for name in header {
         let _ = write!(page, "<th>{name}</th>");
     }
     page.push_str("</tr></thead>\n<tbody>\n");
     let parts = summary.sources.iter().chain(&summary.gpus).chain(&summary.subsets);
-    for (name, figures) in parts.map(|(name, figures)| (name.as_str(), figures)).chain([("overall", &summary.overall)]) {
+    for (name, figures) in
+        parts.map(|(name, figures)| (name.as_str(), figures)).chain([("overall", &summary.overall)])
+    {
         push_figure_row(page, name, figures);
     }
     page.push_str("</tbody></table></div>\n");
@@ -117,7 +130,11 @@ fn push_plot_per_source(page: &mut String, runs: &[Scored], dot: fn(&Scored) -> 
 fn step_dot(run: &Scored) -> Option<Dot> {
     let measured = run.measured_step()?;
     let predicted = run.estimate.step_time_seconds.get();
-    let title = format!("{}: measured {measured:.3} s, predicted {predicted:.3} s ({} %)", describe(run), signed_percent(run.step_error()));
+    let title = format!(
+        "{}: measured {measured:.3} s, predicted {predicted:.3} s ({} %)",
+        describe(run),
+        signed_percent(run.step_error())
+    );
     Some(Dot { measured, predicted, title })
 }
 
@@ -159,7 +176,8 @@ fn describe(run: &Scored) -> String {
 
 /// A logarithmic scatter plot; both axes alike.
 fn push_plot(page: &mut String, source: &str, dots: &[Dot], unit: &str) {
-    let values = dots.iter().flat_map(|dot| [dot.measured, dot.predicted]).filter(|v| *v > 0.0 && v.is_finite());
+    let values =
+        dots.iter().flat_map(|dot| [dot.measured, dot.predicted]).filter(|v| *v > 0.0 && v.is_finite());
     let (low, high) = values.fold((f64::INFINITY, 0.0_f64), |(low, high), v| (low.min(v), high.max(v)));
     if high <= 0.0 {
         return;
@@ -180,7 +198,11 @@ fn push_plot(page: &mut String, source: &str, dots: &[Dot], unit: &str) {
     push_guides(page, high - low);
     for dot in dots {
         let (x, y) = (MARGIN + place(dot.measured), MARGIN + SIDE - place(dot.predicted));
-        let _ = writeln!(page, "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"4\"><title>{}</title></circle>", escape(&dot.title));
+        let _ = writeln!(
+            page,
+            "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"4\"><title>{}</title></circle>",
+            escape(&dot.title)
+        );
     }
     page.push_str("</svg></figure>\n");
 }
@@ -193,7 +215,10 @@ fn push_guides(page: &mut String, span: f64) {
         let shift = (factor.log10() / span * SIDE).clamp(-SIDE, SIDE);
         let (x1, y1) = (near + (-shift).max(0.0), far - shift.max(0.0));
         let (x2, y2) = (far - shift.max(0.0), near + (-shift).max(0.0));
-        let _ = writeln!(page, "<line class=\"near\" x1=\"{x1:.1}\" y1=\"{y1:.1}\" x2=\"{x2:.1}\" y2=\"{y2:.1}\"/>");
+        let _ = writeln!(
+            page,
+            "<line class=\"near\" x1=\"{x1:.1}\" y1=\"{y1:.1}\" x2=\"{x2:.1}\" y2=\"{y2:.1}\"/>"
+        );
     }
 }
 
@@ -229,7 +254,9 @@ fn push_ticks(page: &mut String, low: f64, high: f64, unit: &str) {
 fn push_rows(page: &mut String, runs: &[Scored]) {
     page.push_str("<details><summary>Every run in text</summary>\n<div class=\"wide\"><table>\n<thead><tr><th>run</th><th>measured s</th><th>predicted s</th><th>error %</th><th>measured GiB</th><th>predicted GiB</th><th>error %</th><th>fits</th><th>reported OOM</th></tr></thead>\n<tbody>\n");
     for run in runs {
-        let number = |value: Option<f64>, digits: usize| value.map_or_else(|| "-".to_owned(), |v| format!("{v:.digits$}"));
+        let number = |value: Option<f64>, digits: usize| {
+            value.map_or_else(|| "-".to_owned(), |v| format!("{v:.digits$}"))
+        };
         let died = run.case.row.out_of_memory.map_or("-", |died| if died { "yes" } else { "no" });
         let _ = writeln!(
             page,

@@ -35,8 +35,8 @@ pub fn table(header: &[&str]) -> Table {
 }
 
 const FIGURES: &[&str] = &[
-    "rows", "time %", "p90", "bias", "n", "memory %", "p90", "n", "OOM acc.", "missed", "false", "tau", "regret %",
-    "median", "groups",
+    "rows", "time %", "p90", "bias", "n", "memory %", "p90", "n", "OOM acc.", "missed", "false", "tau",
+    "regret %", "median", "groups",
 ];
 
 fn figure_cells(figures: &Figures) -> Vec<String> {
@@ -109,8 +109,16 @@ fn worst_table(runs: &[Scored], worst: usize) -> String {
     let mut ranked: Vec<(f64, &Scored)> =
         runs.iter().filter_map(|run| Some((run.step_error()?.abs(), run))).collect();
     ranked.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| a.1.case.row.line.cmp(&b.1.case.row.line)));
-    let header =
-        ["worst by step time", "model", "GPU", "gpus", "tp pp vpp cp ep dp mbs", "measured s", "predicted s", "error %"];
+    let header = [
+        "worst by step time",
+        "model",
+        "GPU",
+        "gpus",
+        "tp pp vpp cp ep dp mbs",
+        "measured s",
+        "predicted s",
+        "error %",
+    ];
     let mut table = table(&header);
     for (_, run) in ranked.into_iter().take(worst) {
         table.add_row(worst_cells(run));

@@ -10,7 +10,9 @@ use super::row::{Kind, RunRow};
 use super::stages::stages;
 use super::switches::set_memory_switches;
 use cluster_profiles::Cluster;
-use cost_models::{Assumption, ModelSpec, ParallelConfig, Recompute, Runtime, StageMap, TrainingRun, Workload};
+use cost_models::{
+    Assumption, ModelSpec, ParallelConfig, Recompute, Runtime, StageMap, TrainingRun, Workload,
+};
 
 /// A published run and everything a prediction of it needs.
 #[derive(Debug, Clone)]
@@ -58,14 +60,25 @@ impl Context<'_> {
         if let Some(from) = &inherited.from {
             assumptions.push(assumed(format!("graphs, expert overlap, recompute and offload as in {from}")));
         }
-        let Layout { parallel, workload, recompute_stated } = layout(row, model, inherited, &mut assumptions)?;
+        let Layout { parallel, workload, recompute_stated } =
+            layout(row, model, inherited, &mut assumptions)?;
         let mut runtime = Runtime::for_run(&row.runtime, &facts(row, inherited))
             .map_err(|error| fault("runtime", &row.runtime, error.to_string()))?;
         set_memory_switches(&mut runtime, row);
         let stages = stages(row, model, &parallel, &runtime, &mut assumptions)
             .map_err(|error| fault("pp", &parallel.pp.to_string(), error.to_string()))?;
         let (row, model) = (row.clone(), model.clone());
-        Ok(RunCase { row, model, cluster, workload, runtime, parallel, stages, recompute_stated, assumptions })
+        Ok(RunCase {
+            row,
+            model,
+            cluster,
+            workload,
+            runtime,
+            parallel,
+            stages,
+            recompute_stated,
+            assumptions,
+        })
     }
 }
 

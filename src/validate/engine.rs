@@ -3,11 +3,11 @@
 use super::inherit::Inherited;
 use super::release::release;
 use super::row::{CommOverlap, FlashAttention, RunRow};
+use cluster_profiles::Precision;
 use cost_models::runtime::{
     AttentionKernel, ContextExchange, CudaGraph, ExpertDispatcher, Overlap, RecomputeModules, RuntimeFacts,
     Scaling, TensorOverlap,
 };
-use cluster_profiles::Precision;
 
 /// The facts a row states, and those it inherits from an earlier release of the same configuration.
 #[must_use]
@@ -59,12 +59,9 @@ fn overlap(row: &RunRow, inherited: &Inherited) -> Overlap {
     let expert = row.notes.contains("moe_a2a_overlap") || inherited.expert_overlap;
     let stated = match row.comm_overlap {
         None => Overlap::default(),
-        Some(CommOverlap::None) => Overlap {
-            tp: Some(TensorOverlap::None),
-            dp: Some(false),
-            ep: Some(false),
-            pp: Some(false),
-        },
+        Some(CommOverlap::None) => {
+            Overlap { tp: Some(TensorOverlap::None), dp: Some(false), ep: Some(false), pp: Some(false) }
+        }
         Some(CommOverlap::AsyncTp) => Overlap { tp: Some(TensorOverlap::AsyncTp), ..Overlap::default() },
         Some(CommOverlap::UserBuffers) => user_buffers(true),
         Some(CommOverlap::UserBuffersSome) => user_buffers(has_user_buffers(&row.model)),

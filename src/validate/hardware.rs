@@ -39,7 +39,8 @@ impl Hardware {
                 gpus.insert(alias.clone(), gpu.clone());
             }
         }
-        let clusters = catalog::cluster_names().iter().map(|name| catalog::cluster(name)).collect::<Result<_, _>>()?;
+        let clusters =
+            catalog::cluster_names().iter().map(|name| catalog::cluster(name)).collect::<Result<_, _>>()?;
         Ok(Self { gpus, clusters })
     }
 
@@ -77,9 +78,9 @@ impl Hardware {
         set_network(&mut cluster, row, assumptions);
         set_memory(&mut cluster, row, assumptions);
         cluster.measured = startup_test(&row.notes);
-        cluster.resized(row.n_gpus).map_err(|error| {
-            Fault::new(row.line, "n_gpus", &row.n_gpus.to_string(), error.to_string())
-        })
+        cluster
+            .resized(row.n_gpus)
+            .map_err(|error| Fault::new(row.line, "n_gpus", &row.n_gpus.to_string(), error.to_string()))
     }
 
     /// A catalogue cluster of this GPU, with the row's network if there is one; else of the nearest sibling.
@@ -135,9 +136,10 @@ fn shape(cluster: &mut Cluster, row: &RunRow, assumptions: &mut Vec<Assumption>)
     let mut gpus = row.gpus_per_node.unwrap_or(node.gpus);
     if row.n_gpus > u64::from(gpus) && !row.n_gpus.is_multiple_of(u64::from(gpus)) {
         gpus = greatest_divisor(row.n_gpus, gpus);
-        assumptions.push(assumed(format!("{gpus} GPUs used per node, since {} do not fill nodes", row.n_gpus)));
+        assumptions
+            .push(assumed(format!("{gpus} GPUs used per node, since {} do not fill nodes", row.n_gpus)));
     }
-    let domain = row.nvlink_domain.unwrap_or_else(|| if node.domain == node.gpus { gpus } else { node.domain });
+    let domain = row.nvlink_domain.unwrap_or(if node.domain == node.gpus { gpus } else { node.domain });
     if row.nvlink_domain.is_none() {
         assumptions.push(assumed(format!("{domain} GPUs per NVLink domain")));
     }
@@ -163,7 +165,8 @@ fn set_network(cluster: &mut Cluster, row: &RunRow, assumptions: &mut Vec<Assump
     }
     inter.bandwidth = BytesPerSecond(rate * 1e9);
     network_kind(&row.interconnect).clone_into(&mut inter.kind);
-    inter.source = if row.interconnect.is_empty() { "not stated".to_owned() } else { row.interconnect.clone() };
+    inter.source =
+        if row.interconnect.is_empty() { "not stated".to_owned() } else { row.interconnect.clone() };
 }
 
 /// The stated memory where it clearly names another part than the catalogue's.
@@ -181,7 +184,7 @@ fn startup_test(notes: &str) -> Option<MeasuredCollectives> {
     let figures = notes.split_once("AR/AG/RS GB/s world=")?.1.split(';').next()?;
     let rates: Vec<f64> = figures.trim().split('/').map_while(|rate| rate.parse().ok()).collect();
     let [all_reduce, all_gather, reduce_scatter] = rates[..] else { return None };
-    let rate = |gigabytes: f64| (1e-3..1e5).contains(&gigabytes).then(|| BytesPerSecond(gigabytes * 1e9));
+    let rate = |gigabytes: f64| (1e-3..1e5).contains(&gigabytes).then_some(BytesPerSecond(gigabytes * 1e9));
     Some(MeasuredCollectives {
         all_reduce: rate(all_reduce)?,
         all_gather: rate(all_gather)?,

@@ -45,7 +45,9 @@ fn find<'a>(stated: &BTreeMap<Key, Vec<&'a RunRow>>, row: &RunRow) -> Option<&'a
     }
     let own = release(&row.framework)?;
     let earlier = stated.get(&key(row))?.iter().copied();
-    earlier.filter(|other| release(&other.framework) < Some(own)).max_by_key(|other| release(&other.framework))
+    earlier
+        .filter(|other| release(&other.framework) < Some(own))
+        .max_by_key(|other| release(&other.framework))
 }
 
 fn is_bridge(row: &RunRow) -> bool {

@@ -105,7 +105,8 @@ impl Rules<'_> {
         }
         let stage = match self.row.runtime.as_str() {
             "fsdp1" | "fsdp2" | "jax" => 3,
-            "megatron-core" | "megatron-deepspeed" | "nanotron" | "aleph-alpha" | "internevo" | "megascale" => 1,
+            "megatron-core" | "megatron-deepspeed" | "nanotron" | "aleph-alpha" | "internevo"
+            | "megascale" => 1,
             _ => 0,
         };
         self.assume(stage, "ZeRO stage")
@@ -119,7 +120,8 @@ impl Rules<'_> {
         match self.row.dp_shard {
             Some(shard) if shard < dp && dp.is_multiple_of(shard) => (dp / shard, shard),
             Some(shard) if shard < dp => {
-                self.assumptions.push(assumed(format!("state sharded over all of dp: {shard} does not divide {dp}")));
+                self.assumptions
+                    .push(assumed(format!("state sharded over all of dp: {shard} does not divide {dp}")));
                 (1, dp)
             }
             _ => (1, dp),
@@ -131,7 +133,9 @@ impl Rules<'_> {
         let v_shaped = ["zb-v", "v-half", "v-min", "v-zb", "dualpipev"];
         match self.row.vpp {
             Some(vpp) => vpp,
-            None if v_shaped.iter().any(|name| self.row.schedule.starts_with(name)) => self.assume(2, "chunks per rank"),
+            None if v_shaped.iter().any(|name| self.row.schedule.starts_with(name)) => {
+                self.assume(2, "chunks per rank")
+            }
             None => 1,
         }
     }
@@ -146,7 +150,9 @@ impl Rules<'_> {
         };
         let microbatches = ((global_batch + sequences / 2) / sequences).max(1);
         if microbatches.saturating_mul(sequences) != global_batch {
-            let what = format!("{microbatches} microbatches, though {global_batch} sequences do not divide by {sequences}");
+            let what = format!(
+                "{microbatches} microbatches, though {global_batch} sequences do not divide by {sequences}"
+            );
             self.assumptions.push(assumed(what));
         }
         (global_batch, microbatches)
@@ -170,7 +176,8 @@ impl Rules<'_> {
         }
         let row = self.row;
         let nemo = row.framework.starts_with("NeMo") && !row.framework.contains("AutoModel");
-        let unfolded = row.notes.contains("ETP=TP when folding not used") && !row.notes.contains("w/ Folding");
+        let unfolded =
+            row.notes.contains("ETP=TP when folding not used") && !row.notes.contains("w/ Folding");
         let experts = u64::from(parallel.tp) * u64::from(parallel.ep) * u64::from(parallel.pp);
         let fits = experts <= row.n_gpus && row.n_gpus.is_multiple_of(experts.max(1));
         let etp = if (nemo || unfolded) && fits { parallel.tp } else { 1 };

@@ -11,6 +11,7 @@ mod error;
 mod fields;
 mod hardware;
 mod inherit;
+pub mod kernels;
 mod layout;
 pub mod metrics;
 mod models;

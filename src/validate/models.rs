@@ -17,11 +17,13 @@ impl Models {
     pub fn read(origin: &str, text: &str) -> Result<Self, ValidateError> {
         let refuse = |reason: String| ValidateError::Models { origin: origin.to_owned(), reason };
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-        let value: serde_json::Value = serde_json::from_str(text).map_err(|error| refuse(error.to_string()))?;
+        let value: serde_json::Value =
+            serde_json::from_str(text).map_err(|error| refuse(error.to_string()))?;
         let serde_json::Value::Object(entries) = value else {
             return Err(refuse("its top level is not an object".to_owned()));
         };
-        let read = |name: &String, value| ModelSpec::from_compact(name, value).map_err(|error| error.to_string());
+        let read =
+            |name: &String, value| ModelSpec::from_compact(name, value).map_err(|error| error.to_string());
         Ok(Self(entries.iter().map(|(name, value)| (name.clone(), read(name, value))).collect()))
     }
 

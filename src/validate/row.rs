@@ -119,20 +119,63 @@ const DTYPES: &[(&str, Dtype)] = &[("fp32", Dtype::Fp32), ("bf16", Dtype::Bf16),
 
 /// Every column that is read.
 pub const COLUMNS: &[&str] = &[
-    "id", "source_key", "kind", "quality", "model", "seq_len", "gpu", "gpu_mem_gb", "n_gpus",
-    "gpus_per_node", "interconnect", "nvlink_domain", "nic_gbytes_per_second_per_gpu", "framework",
-    "runtime", "tp", "pp", "vpp", "cp", "ep", "etp", "dp", "dp_shard", "zero_stage", "sp", "recompute",
-    "recompute_detail", "offload", "mbs", "gbs", "precision", "grad_dtype", "optimizer", "flash_attn",
-    "kernel", "schedule", "comm_overlap", "compile_graph", "tokens_s_gpu", "samples_s", "step_s", "mfu_pct",
+    "id",
+    "source_key",
+    "kind",
+    "quality",
+    "model",
+    "seq_len",
+    "gpu",
+    "gpu_mem_gb",
+    "n_gpus",
+    "gpus_per_node",
+    "interconnect",
+    "nvlink_domain",
+    "nic_gbytes_per_second_per_gpu",
+    "framework",
+    "runtime",
+    "tp",
+    "pp",
+    "vpp",
+    "cp",
+    "ep",
+    "etp",
+    "dp",
+    "dp_shard",
+    "zero_stage",
+    "sp",
+    "recompute",
+    "recompute_detail",
+    "offload",
+    "mbs",
+    "gbs",
+    "precision",
+    "grad_dtype",
+    "optimizer",
+    "flash_attn",
+    "kernel",
+    "schedule",
+    "comm_overlap",
+    "compile_graph",
+    "tokens_s_gpu",
+    "samples_s",
+    "step_s",
+    "mfu_pct",
     "flops_def",
-    "peak_mem_gb", "mem_unit", "mem_quantity", "mem_def", "oom", "notes", "cfg_group", "core", "time_scored",
+    "peak_mem_gb",
+    "mem_unit",
+    "mem_quantity",
+    "mem_def",
+    "oom",
+    "notes",
+    "cfg_group",
+    "core",
+    "time_scored",
 ];
 
 /// Columns that cite the source, or repeat what other columns say; they change no prediction and no score.
-pub const CITATIONS: &[&str] = &[
-    "source", "source_ref", "evidence", "grad_accum", "tflops_gpu", "peak_tflops_ref", "hfu_pct",
-    "dup_of",
-];
+pub const CITATIONS: &[&str] =
+    &["source", "source_ref", "evidence", "grad_accum", "tflops_gpu", "peak_tflops_ref", "hfu_pct", "dup_of"];
 
 /// Columns without which no row can be read.
 pub const REQUIRED: &[&str] =
@@ -309,7 +352,8 @@ impl RunRow {
             _ => fields.positive("samples_s", 1e12),
         };
         let batch = self.global_batch.map(|b| b as f64);
-        let by_tokens = tokens_rate.zip(batch).map(|(r, b)| b * self.seq_len as f64 / (self.n_gpus as f64 * r));
+        let by_tokens =
+            tokens_rate.zip(batch).map(|(r, b)| b * self.seq_len as f64 / (self.n_gpus as f64 * r));
         let by_samples = samples_rate.zip(batch).map(|(r, b)| b / r);
         stated.or(by_tokens).or(by_samples)
     }

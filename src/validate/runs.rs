@@ -68,8 +68,10 @@ pub fn read_cases(
 ) -> Result<(Vec<RunCase>, Validation), ValidateError> {
     let Table { rows, mut unread, ignored_columns } = read_csv(origin, table)?;
     let rows_total = rows.len() + unread.len();
-    let hardware = Hardware::catalogue()
-        .map_err(|error| ValidateError::Table { origin: "the catalogue".to_owned(), reason: error.to_string() })?;
+    let hardware = Hardware::catalogue().map_err(|error| ValidateError::Table {
+        origin: "the catalogue".to_owned(),
+        reason: error.to_string(),
+    })?;
     let context = Context { models, hardware };
     let inherited = inherited(&rows);
     let selected = |row: &&super::RunRow| row.is_trusted() && (row.core || selection == Selection::All);

@@ -45,7 +45,7 @@ impl Scored {
     fn of(case: RunCase) -> Result<Self, String> {
         let run = case.training_run();
         let peaks = rank_peaks(&run).map_err(|error| error.to_string())?;
-        let estimate = memory_only(&case, &peaks);
+        let estimate = cost_models::estimate(&run).map_err(|error| error.to_string())?;
         Ok(Self { case, estimate, peaks })
     }
 
@@ -63,8 +63,7 @@ impl Scored {
     /// Predicted over measured step time, less one.
     #[must_use]
     pub fn step_error(&self) -> Option<f64> {
-        let predicted = self.estimate.step_time_seconds.get();
-        (predicted > 0.0).then_some(predicted / self.measured_step()? - 1.0)
+        Some(self.estimate.step_time_seconds.get() / self.measured_step()? - 1.0)
     }
 
     /// Measured memory of a run that ran.
@@ -162,22 +161,5 @@ impl<'a> RowReport<'a> {
             estimate: &scored.estimate,
             inferred: &scored.case.assumptions,
         }
-    }
-}
-
-/// The memory half of an estimate.
-fn memory_only(case: &RunCase, peaks: &[RankPeak]) -> Estimate {
-    let reserve = &case.runtime.memory.reserve;
-    let limit = Bytes(reserve.default_limit(case.cluster.gpu().memory.get()));
-    let memory: Vec<cost_models::RankMemory> = peaks.iter().map(|peak| peak.report(reserve)).collect();
-    Estimate {
-        step_time_seconds: cluster_profiles::Seconds::ZERO,
-        time_seconds: cost_models::TimeBreakdown::default(),
-        bubble_fraction: 0.0,
-        model_flops_utilization: 0.0,
-        tokens_per_second_per_gpu: 0.0,
-        fits: memory.iter().all(|rank| rank.peak_bytes <= limit),
-        memory,
-        assumptions: Vec::new(),
     }
 }

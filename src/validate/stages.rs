@@ -22,7 +22,12 @@ pub fn stages(
     let schedule = parallel.schedule.parse::<Schedule>();
     let placement = schedule.map_or(Placement::Loop, |schedule| schedule.kind.definition().placement);
     if row.schedule == "1f1b-redistributed-layers" {
-        return stages_from_blocks(model, parallel, &redistributed(model, row.seq_len, parallel.pp), placement);
+        return stages_from_blocks(
+            model,
+            parallel,
+            &redistributed(model, row.seq_len, parallel.pp),
+            placement,
+        );
     }
     let split = split(row, model, parallel, runtime);
     if split != SplitPolicy::Even {
@@ -52,10 +57,12 @@ fn redistributed(model: &ModelSpec, seq_len: u64, stages: u32) -> Vec<u64> {
         let other = (blocks - last).div_ceil(others) as f64 * block;
         other.max(last as f64 * block + head)
     };
-    let last = (0..=blocks / u64::from(stages).max(1)).min_by(|a, b| slowest(*a).total_cmp(&slowest(*b)).then(b.cmp(a)));
+    let last = (0..=blocks / u64::from(stages).max(1))
+        .min_by(|a, b| slowest(*a).total_cmp(&slowest(*b)).then(b.cmp(a)));
     let last = last.unwrap_or(0);
     let rest = blocks - last;
-    let mut counts: Vec<u64> = (0..others).map(|stage| rest / others + u64::from(stage < rest % others)).collect();
+    let mut counts: Vec<u64> =
+        (0..others).map(|stage| rest / others + u64::from(stage < rest % others)).collect();
     counts.push(last);
     counts.truncate(stages as usize);
     counts

@@ -79,7 +79,8 @@ impl Summary {
     #[must_use]
     pub fn of(runs: &[Scored]) -> Self {
         let groups = ranked_groups(runs);
-        let sources = by(runs, &groups, |run| Some(run.case.row.source_key.clone()), |group| &group.source_key);
+        let sources =
+            by(runs, &groups, |run| Some(run.case.row.source_key.clone()), |group| &group.source_key);
         let gpus = by(runs, &groups, |run| Some(run.case.row.gpu.clone()), |group| &group.gpu);
         Self {
             overall: overall(runs, &groups, &sources),

@@ -12,7 +12,8 @@ pub(super) fn read(kernels: &Kernels, fields: &mut Fields) -> Result<Measured, S
     let gpu = kernels.hardware.gpu(fields.text("gpu"))?;
     let engine = fields.text("engine");
     let mut size = |column| fields.required_count(column, 1 << 30) as f64;
-    let (batch, seq, heads, width) = (size("batch_size"), size("seq_len"), size("num_heads"), size("head_dim"));
+    let (batch, seq, heads, width) =
+        (size("batch_size"), size("seq_len"), size("num_heads"), size("head_dim"));
     let measured = fields.positive("latency_ms", 1e6).unwrap_or(0.0) * 1e-3;
     if ![64.0, 128.0, 256.0].contains(&width) {
         return Err("head_dim other than 64, 128 and 256: the columns mean something else there".to_owned());

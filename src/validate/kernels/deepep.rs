@@ -14,7 +14,8 @@ const LATENCY: Seconds = Seconds(60e-6);
 pub(super) fn read(kernels: &Kernels, fields: &mut Fields) -> Result<Measured, String> {
     let gpu = kernels.hardware.gpu(fields.text("gpu"))?;
     let mut size = |column| fields.required_count(column, 1 << 30);
-    let (nodes, hidden, tokens, topk) = (size("node_num"), size("hidden_size"), size("num_token"), size("num_topk"));
+    let (nodes, hidden, tokens, topk) =
+        (size("node_num"), size("hidden_size"), size("num_token"), size("num_topk"));
     let multiprocessors = [size("dispatch_sms"), size("combine_sms")];
     if multiprocessors != [TRAINING_SMS; 2] {
         return Err("other than 20 multiprocessors".to_owned());

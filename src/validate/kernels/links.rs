@@ -9,8 +9,12 @@ use cost_models::comm::Fabric;
 pub(super) fn read(kernels: &Kernels, fields: &mut Fields) -> Result<Measured, String> {
     let op = fields.text("op");
     let collective = collective(op)?;
-    let gpu = kernels.hardware.gpu(fields.text("gpu")).map_err(|_| "GPU kind not stated exactly".to_owned())?;
-    if fields.text("nodes").is_empty() || fields.text("n_ranks").is_empty() || fields.text("time_us").is_empty() {
+    let gpu =
+        kernels.hardware.gpu(fields.text("gpu")).map_err(|_| "GPU kind not stated exactly".to_owned())?;
+    if fields.text("nodes").is_empty()
+        || fields.text("n_ranks").is_empty()
+        || fields.text("time_us").is_empty()
+    {
         return Err("nodes, ranks or time not stated".to_owned());
     }
     let nodes = fields.required_count("nodes", 1 << 16) as u32;

@@ -50,7 +50,7 @@ pub struct Points {
 /// What predictions of kernels need.
 #[derive(Debug)]
 pub struct Kernels {
-    hardware: Hardware,
+    hardware: &'static Hardware,
     shared: SharedTraits,
 }
 
@@ -106,7 +106,12 @@ pub fn validate_kernels(dir: &Path) -> Result<Vec<FileFigures>, ValidateError> {
     let kernels = Kernels::new()?;
     let mut figures = Vec::new();
     for &(name, reader) in FILES {
-        let places = [dir.join(name), dir.join("links").join(name), dir.join("kernels").join(name), dir.join("../links").join(name)];
+        let places = [
+            dir.join(name),
+            dir.join("links").join(name),
+            dir.join("kernels").join(name),
+            dir.join("../links").join(name),
+        ];
         if let Some(path) = places.iter().find(|path| path.is_file()) {
             let points = kernels.points(&path.display().to_string(), &read_file(path)?, reader)?;
             figures.push(FileFigures::of(name, points));
@@ -127,7 +132,7 @@ impl Kernels {
     /// [`ValidateError::Table`] if the catalogue itself is broken.
     pub fn new() -> Result<Self, ValidateError> {
         let refuse = |reason: String| ValidateError::Table { origin: "the catalogue".to_owned(), reason };
-        let hardware = Hardware::whole().map_err(|error| refuse(error.to_string()))?;
+        let hardware = Hardware::catalogue().map_err(|error| refuse(error.to_string()))?;
         let runtime = Runtime::named(runtime::DEFAULT).map_err(|error| refuse(error.to_string()))?;
         Ok(Self { hardware, shared: runtime.shared })
     }
@@ -137,7 +142,8 @@ impl Kernels {
         let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
         let mut csv = csv::Reader::from_reader(bytes);
         let names = csv.headers().map_err(|error| broken(error.to_string()))?.clone();
-        let header = Header::new(names.iter()).map_err(|twice| broken(format!("names {} twice", twice.join(", "))))?;
+        let header =
+            Header::new(names.iter()).map_err(|twice| broken(format!("names {} twice", twice.join(", "))))?;
         let mut points = Points::default();
         for record in csv.records() {
             let record = record.map_err(|error| broken(error.to_string()))?;
