@@ -10,10 +10,10 @@ CARGO ?= cargo
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-deps: ## make HiGHS and libclang available to cargo (see scripts/deps.py)
+deps: ## make HiGHS and libclang available to cargo (see scripts/deps)
 	@command -v $(CARGO) >/dev/null || { printf 'error: no %s found\n\nhint: install Rust, see https://rustup.rs\n' '$(CARGO)' >&2; exit 1; }
 	@command -v $(PYTHON) >/dev/null || { printf 'error: no %s found\n\nhint: install Python 3.8 or later: apt-get install python3 python3-pip\n' '$(PYTHON)' >&2; exit 1; }
-	@$(PYTHON) scripts/deps.py
+	@$(PYTHON) scripts/deps
 
 build: deps ## compile the release binary, target/release/meshwright
 	$(CARGO) build --release
@@ -40,7 +40,7 @@ docs: deps ## write the documentation to target/doc
 # or of the cache. A plain `cargo install --path .` after `make deps` takes a minute; its binary loads libhighs.so from
 # the cache folder, or from where HiGHS is installed.
 install: deps ## install a self-contained binary with cargo; compiles HiGHS
-	HIGHS_NO_PKG_CONFIG=1 CMAKE="$$($(PYTHON) scripts/deps.py cmake)" \
+	HIGHS_NO_PKG_CONFIG=1 CMAKE="$$($(PYTHON) scripts/deps cmake)" \
 		$(CARGO) install --path . --locked --target-dir target/install
 
 clean: ## remove what was built here; downloads stay in the cache folder
