@@ -3,6 +3,9 @@
 PYTHON ?= python3
 CARGO ?= cargo
 
+# What only tests and benchmarks may do.
+TESTS_MAY = -A clippy::unwrap_used -A clippy::expect_used -A clippy::print_stdout -A clippy::print_stderr
+
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help deps build demo test lint bench docs install clean
@@ -27,7 +30,8 @@ test: deps ## run all tests, those of the documentation included
 
 lint: deps ## check formatting, clippy and the documentation; warnings are errors
 	$(CARGO) fmt --all --check
-	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	$(CARGO) clippy --workspace --lib --bins -- -D warnings
+	$(CARGO) clippy --workspace --tests --benches -- -D warnings $(TESTS_MAY)
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --workspace --no-deps
 
 bench: deps ## run the benchmarks

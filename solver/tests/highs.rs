@@ -1,7 +1,5 @@
 //! Laws of the solver of mixed-integer programs, against brute force where the program is small.
 
-#![allow(clippy::unwrap_used)]
-
 use std::time::Duration;
 
 use good_lp::{Expression, ProblemVariables, Variable, constraint, variable};
