@@ -112,16 +112,14 @@ fn an_unknown_name_gets_the_nearest_ones() {
 }
 
 #[test]
-fn no_alias_stands_twice() {
+fn no_name_or_alias_stands_twice() {
     let mut seen = std::collections::BTreeMap::new();
-    for name in catalog::names() {
-        let file = format!("{}/models/{name}.toml", env!("CARGO_MANIFEST_DIR"));
-        let text = std::fs::read_to_string(file).unwrap();
-        let line = text.lines().find_map(|line| line.strip_prefix("aliases = [")).unwrap_or_default();
-        let aliases = line.split('"').skip(1).step_by(2).map(str::to_owned);
-        for alias in aliases.chain([name.to_owned()]) {
-            let key: String = alias.replace('.', "-");
-            assert_eq!(seen.insert(key, name), None, "{alias}");
+    for entry in catalog::list() {
+        assert!(!entry.title.is_empty() && !entry.source.is_empty(), "{}", entry.name);
+        for alias in entry.aliases.iter().chain([&entry.name]) {
+            let key = alias.replace('.', "-");
+            assert_eq!(seen.insert(key, entry.name.clone()), None, "{alias}");
+            assert_eq!(catalog::get(alias).unwrap().name, entry.name);
         }
     }
 }

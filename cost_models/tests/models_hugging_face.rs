@@ -116,7 +116,49 @@ fn every_layer_has_its_own_kind() {
 fn parts_around_the_language_model_are_named() {
     assert_eq!(published("Qwen--Qwen3-VL-30B-A3B-Instruct").left_out, ["vision_config"]);
     assert_eq!(published("google--gemma-4-26B-A4B").left_out, ["vision_config"]);
+    let scout = published("meta-llama--Llama-4-Scout-17B-16E-Instruct");
+    assert_eq!(scout.left_out, ["everything outside text_config"]);
     assert!(published("Qwen--Qwen3-8B").left_out.is_empty());
+}
+
+/// Gemma 3 text parts leave out what equals the library's defaults, and tie their embeddings.
+#[test]
+fn a_text_part_may_rely_on_the_defaults_of_its_family() {
+    let value = json!({"architectures": ["Gemma3ForConditionalGeneration"], "model_type": "gemma3",
+        "text_config": {"hidden_size": 2560, "intermediate_size": 10240, "model_type": "gemma3_text",
+            "num_hidden_layers": 34, "sliding_window": 1024},
+        "vision_config": {"hidden_size": 1152, "model_type": "siglip_vision_model"}});
+    let model = read(&value).unwrap();
+    assert_eq!(model.parameters_total(), 3_880_263_168);
+    let sliding = |(_, b): &(usize, &cost_models::model::Block)| {
+        matches!(b.attention, Attention::Standard { window: Some(1024), .. })
+    };
+    assert_eq!(model.blocks().filter(sliding).count(), 29);
+}
+
+/// An omni model keeps its language model two objects deep.
+#[test]
+fn nested_parts_are_found() {
+    let mut text = config("Qwen--Qwen3-30B-A3B");
+    text["model_type"] = json!("qwen3_omni_moe_text");
+    text.as_object_mut().unwrap().remove("tie_word_embeddings");
+    let value = json!({"model_type": "qwen3_omni_moe", "tie_word_embeddings": false,
+        "talker_config": {"model_type": "t"}, "thinker_config": {"audio_config": {}, "text_config": text}});
+    let model = read(&value).unwrap();
+    assert_eq!(model.parameters_total(), 30_532_122_624);
+    assert_eq!(model.left_out, ["talker_config", "audio_config"]);
+}
+
+/// MiniMax-01 in the older form, with a list of numbers: lightning attention in seven of eight blocks.
+#[test]
+fn lightning_attention_follows_its_list() {
+    let kinds: Vec<u64> = (0..80).map(|index| u64::from(index % 8 == 7)).collect();
+    let value = json!({"model_type": "minimax_text_01", "attn_type_list": kinds, "head_dim": 128,
+        "hidden_size": 6144, "intermediate_size": 9216, "num_attention_heads": 64, "num_key_value_heads": 8,
+        "num_experts_per_tok": 2, "num_hidden_layers": 80, "num_local_experts": 32, "vocab_size": 200_064});
+    let model = read(&value).unwrap();
+    let named = cost_models::model::catalog::get("minimax-text-01").unwrap();
+    assert_eq!(model.layers, named.layers);
 }
 
 #[test]
@@ -168,6 +210,49 @@ fn all_faults_come_at_once_with_key_and_value() {
     ] {
         assert!(text.contains(part), "{part} not in {text}");
     }
+}
+
+/// Every size of a configuration that its family always states is missed when it is gone, and refused when negative.
+#[test]
+fn each_size_is_missed_and_checked() {
+    let always = ["hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size"];
+    for (name, own) in [
+        ("meta-llama--Meta-Llama-3.1-8B", vec!["intermediate_size"]),
+        ("Qwen--Qwen3-30B-A3B", vec!["num_experts", "num_experts_per_tok", "moe_intermediate_size"]),
+        (
+            "deepseek-ai--DeepSeek-V3",
+            vec![
+                "kv_lora_rank",
+                "q_lora_rank",
+                "qk_nope_head_dim",
+                "qk_rope_head_dim",
+                "v_head_dim",
+                "n_routed_experts",
+                "n_shared_experts",
+                "first_k_dense_replace",
+                "intermediate_size",
+            ],
+        ),
+        (
+            "openai--gpt-oss-120b",
+            vec!["num_local_experts", "sliding_window", "head_dim", "num_key_value_heads"],
+        ),
+        ("MiniMaxAI--MiniMax-M2.5", vec!["num_local_experts", "intermediate_size", "head_dim"]),
+        ("zai-org--GLM-5", vec!["index_topk", "index_n_heads", "index_head_dim"]),
+    ] {
+        for key in always.into_iter().chain(own) {
+            let mut value = config(name);
+            value[key] = json!(-1);
+            let text = faults(&value).join("\n");
+            assert!(text.contains(&format!("{key} is -1")), "{name}: {text}");
+            value.as_object_mut().unwrap().remove(key);
+            let text = faults(&value).join("\n");
+            assert!(text.contains(&format!("{key} is missing")), "{name}: {text}");
+        }
+    }
+    let mut value = config("Qwen--Qwen3-30B-A3B");
+    value["intermediate_size"] = json!(-1);
+    assert!(faults(&value).join("\n").contains("intermediate_size is -1"));
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use super::{ModelError, ModelSpec, file, load};
 use include_dir::{Dir, include_dir};
+use serde::Serialize;
 use serde_json::Value;
 
 static MODELS: Dir = include_dir!("$CARGO_MANIFEST_DIR/models");
@@ -29,20 +30,52 @@ pub fn names() -> Vec<&'static str> {
 /// [`ModelError::Unknown`] with the nearest names.
 pub fn get(name: &str) -> Result<ModelSpec, ModelError> {
     let entries = entries();
-    let wanted = candidates(name);
-    for wanted in &wanted {
-        for (stem, text) in &entries {
-            let map = load::toml_map(stem, text)?;
-            if canonical(stem) == *wanted || aliases(&map).any(|alias| canonical(alias) == *wanted) {
-                return file::read(&format!("models/{stem}.toml"), stem, &map);
-            }
+    for wanted in candidates(name) {
+        let same = |stem: &str| canonical(stem) == wanted;
+        let found = entries.iter().find(|(stem, _)| same(stem));
+        let found =
+            found.or_else(|| entries.iter().find(|(stem, text)| aliases(stem, text).iter().any(|a| same(a))));
+        if let Some((stem, text)) = found {
+            let origin = format!("models/{stem}.toml");
+            return file::read(&origin, stem, &load::toml_map(&origin, text)?);
         }
     }
     Err(unknown(name, &entries))
 }
 
-fn aliases(map: &serde_json::Map<String, Value>) -> impl Iterator<Item = &str> {
-    map.get("aliases").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str)
+/// What the catalogue says of a model besides its sizes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Entry {
+    /// Its name here.
+    pub name: String,
+    /// Its name in prose.
+    pub title: String,
+    /// Where its sizes were read.
+    pub source: String,
+    /// Other names it is found under.
+    pub aliases: Vec<String>,
+}
+
+/// Every entry, sorted by name.
+#[must_use]
+pub fn list() -> Vec<Entry> {
+    let describe = |(name, text): (&str, &str)| {
+        let map = load::toml_map(name, text).unwrap_or_default();
+        let field = |key| map.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+        Entry {
+            name: name.to_owned(),
+            title: field("title"),
+            source: field("source"),
+            aliases: aliases(name, text),
+        }
+    };
+    entries().into_iter().map(describe).collect()
+}
+
+fn aliases(stem: &str, text: &str) -> Vec<String> {
+    let map = load::toml_map(stem, text).unwrap_or_default();
+    let list = map.get("aliases").and_then(Value::as_array);
+    list.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
 /// Names and texts, sorted by name.

@@ -112,6 +112,14 @@ impl<'a> Fields<'a> {
         self.find(keys).map_or(0, |(key, value)| self.whole(key, value, 0, limit))
     }
 
+    /// A number of things, possibly none (0 or null); a fault if missing.
+    pub fn stated_count(&self, key: &str, limit: Limit) -> u64 {
+        if !self.states(key) {
+            self.fault(format!("{key} is missing"));
+        }
+        self.count(key, limit)
+    }
+
     /// Reads a nested object; a fault if it is missing or something else.
     pub fn part<T>(&self, key: &str, read: impl FnOnce(&Fields) -> T) -> Option<T> {
         let Some((key, value)) = self.find(key) else {

@@ -1,15 +1,27 @@
 //! Reads a Hugging Face `config.json`.
 
 use super::family::{self, Family};
-use super::fields::Fields;
+use super::fields::{FFN, Fields, HEADS, LAYERS, Limit, TOKENS, VOCAB, WIDTH};
 use super::{ModelError, ModelSpec};
 use serde_json::{Map, Value};
 
 /// Where multimodal configurations keep their language model.
 const TEXT_PARTS: [&str; 5] = ["text_config", "llm_config", "language_config", "thinker_config", "llm"];
-/// Objects that describe no part of the model.
-const NO_PARTS: [&str; 5] =
-    ["quantization_config", "generation_config", "compression_config", "rope_config", "task_specific_params"];
+/// Beginnings of the keys of other parts.
+const OTHER_PARTS: [&str; 12] = [
+    "vision",
+    "vit",
+    "visual",
+    "image",
+    "audio",
+    "speech",
+    "video",
+    "talker",
+    "code2wav",
+    "token2wav",
+    "projector",
+    "mm_",
+];
 /// What a plain decoder's configuration says.
 const PLAIN: [&str; 6] = [
     "hidden_size",
@@ -18,6 +30,19 @@ const PLAIN: [&str; 6] = [
     "num_key_value_heads",
     "intermediate_size",
     "vocab_size",
+];
+
+/// Sizes that mean the same in every family.
+const COMMON_SIZES: [(&str, Limit); 9] = [
+    ("hidden_size", WIDTH),
+    ("num_hidden_layers", LAYERS),
+    ("num_attention_heads", HEADS),
+    ("num_key_value_heads", HEADS),
+    ("head_dim", WIDTH),
+    ("intermediate_size", FFN),
+    ("moe_intermediate_size", FFN),
+    ("vocab_size", VOCAB),
+    ("max_position_embeddings", TOKENS),
 ];
 
 /// Whether an object looks like a Hugging Face configuration.
@@ -43,37 +68,44 @@ pub(super) fn read(origin: &str, name: &str, top: &Map<String, Value>) -> Result
     name.clone_into(&mut model.name);
     model.family = model_type.map_or_else(|| found.model_types[0].to_owned(), str::to_owned);
     model.left_out = left_out;
+    check_common_sizes(&fields);
     model.checked(origin, fields.into_faults())
 }
 
-/// The language model's object with the path that leads to it. What it does not say of tied embeddings, the object
-/// around it says. Other parts are noted in `left_out`.
-fn text_part(top: &Map<String, Value>, left_out: &mut Vec<String>) -> (Map<String, Value>, String) {
-    let mut map = top.clone();
-    let mut prefix = String::new();
-    loop {
-        let part = TEXT_PARTS.iter().find_map(|key| Some((*key, map.get(*key)?.as_object()?.clone())));
-        let inner = part.as_ref().map(|(key, _)| *key);
-        left_out.extend(
-            map.iter().filter(|(key, value)| is_other_part(key, value, inner)).map(|(key, _)| key.clone()),
-        );
-        let Some((key, mut object)) = part else { return (map, prefix) };
-        if let (false, Some(tied)) =
-            (object.contains_key("tie_word_embeddings"), map.get("tie_word_embeddings"))
-        {
-            object.insert("tie_word_embeddings".to_owned(), tied.clone());
+/// Sizes are checked where they are stated, also those that this model has no use for.
+fn check_common_sizes(fields: &Fields) {
+    for (key, limit) in COMMON_SIZES {
+        if fields.value(key).is_some_and(|value| !value.is_array()) {
+            fields.optional_size(key, limit);
         }
-        prefix = format!("{prefix}{key}.");
-        map = object;
     }
 }
 
-fn is_other_part(key: &str, value: &Value, text: Option<&str>) -> bool {
-    let is_part = key.ends_with("_config") && !NO_PARTS.contains(&key) && Some(key) != text;
-    is_part
-        && value
-            .as_object()
-            .is_some_and(|part| part.contains_key("hidden_size") || part.contains_key("model_type"))
+/// The language model's object with the path that leads to it. What it does not say of tied embeddings, the objects
+/// around it say. Other parts are noted in `left_out`.
+fn text_part(top: &Map<String, Value>, left_out: &mut Vec<String>) -> (Map<String, Value>, String) {
+    let (mut map, mut prefix, mut tied) = (top, String::new(), None);
+    loop {
+        left_out
+            .extend(map.iter().filter(|(key, value)| is_other_part(key, value)).map(|(key, _)| key.clone()));
+        tied = map.get("tie_word_embeddings").or(tied);
+        let Some((key, part)) = TEXT_PARTS.iter().find_map(|key| Some((key, map.get(*key)?.as_object()?)))
+        else {
+            break;
+        };
+        prefix = format!("{prefix}{key}.");
+        map = part;
+    }
+    let mut text = map.clone();
+    text.extend(tied.map(|tied| ("tie_word_embeddings".to_owned(), tied.clone())));
+    if !prefix.is_empty() && left_out.is_empty() {
+        left_out.push(format!("everything outside {}", prefix.trim_end_matches('.')));
+    }
+    (text, prefix)
+}
+
+fn is_other_part(key: &str, value: &Value) -> bool {
+    key.ends_with("_config") && value.is_object() && OTHER_PARTS.iter().any(|start| key.starts_with(start))
 }
 
 /// By the type of the text part, else by the type of the whole, else by the name of the architecture.

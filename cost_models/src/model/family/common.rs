@@ -17,6 +17,9 @@ pub(super) const KV_HEAD_KEYS: &str = "num_key_value_heads|num_kv_heads|n_head_k
 pub(super) const TOPK_KEYS: &str =
     "num_experts_per_tok|num_experts_per_token|experts_per_token|moe_topk|moe_k|moe_top_k|top_k_experts";
 
+/// Multi-token-prediction blocks.
+pub(super) const MTP_KEYS: &str = "num_nextn_predict_layers|num_mtp_layers|mtp_num_hidden_layers";
+
 pub(super) fn hidden(f: &Fields) -> u64 {
     f.size(HIDDEN_KEYS, WIDTH)
 }
@@ -66,15 +69,16 @@ pub(super) fn attention_of(f: &Fields, kv_heads: u64) -> Attention {
 
 /// Softmax attention whose key-value heads are checked against the query heads.
 pub(super) fn checked_attention(f: &Fields, kv_heads: u64, head_dim: u64) -> Attention {
+    check_groups(f, kv_heads);
+    Attention::standard(heads(f), kv_heads, head_dim)
+}
+
+fn check_groups(f: &Fields, kv_heads: u64) {
     let heads = heads(f);
     if !heads.is_multiple_of(kv_heads) {
-        f.fault(format!(
-            "{} is {kv_heads}, which does not divide {} {heads}",
-            f.key(KV_HEAD_KEYS),
-            f.key(HEAD_KEYS)
-        ));
+        let (kv_key, key) = (f.key(KV_HEAD_KEYS), f.key(HEAD_KEYS));
+        f.fault(format!("{kv_key} is {kv_heads}, which does not divide {key} {heads}"));
     }
-    Attention::standard(heads, kv_heads, head_dim)
 }
 
 /// Inner width of the dense MLP.
@@ -259,9 +263,16 @@ pub(super) fn latent(f: &Fields) -> Attention {
     if f.flag("attention_bias", false) {
         f.fault("attention_bias is true, which is not known for latent attention");
     }
+    let q_rank = f.optional_size("q_lora_rank", WIDTH);
+    if !f.states("q_lora_rank") {
+        f.fault("q_lora_rank is missing, expected a width, or null where queries are not compressed");
+    }
+    if let Some(kv_heads) = f.optional_size(KV_HEAD_KEYS, HEADS) {
+        check_groups(f, kv_heads);
+    }
     Attention::Latent {
         heads: heads(f),
-        q_rank: f.optional_size("q_lora_rank", WIDTH),
+        q_rank,
         kv_rank: f.size("kv_lora_rank", WIDTH),
         qk_nope_dim: nope,
         qk_rope_dim: rope,
@@ -270,6 +281,20 @@ pub(super) fn latent(f: &Fields) -> Attention {
         index_heads: 0,
         index_dim: 0,
     }
+}
+
+/// Leading blocks with a dense MLP: `first_k_dense_replace`.
+pub(super) fn leading_dense(f: &Fields) -> u64 {
+    let (leading, layers) = (f.stated_count("first_k_dense_replace", LAYERS), layer_count(f));
+    if leading > layers {
+        f.fault(format!("first_k_dense_replace is {leading}, more than {} {layers}", f.key(LAYER_KEYS)));
+    }
+    leading
+}
+
+/// Total inner width of the shared experts: `n_shared_experts` times `moe_intermediate_size`.
+pub(super) fn shared_width(f: &Fields) -> u64 {
+    f.stated_count("n_shared_experts", EXPERTS).saturating_mul(f.count("moe_intermediate_size", FFN))
 }
 
 /// The DeepSeek limit on expert groups: `topk_group` of `n_group`.

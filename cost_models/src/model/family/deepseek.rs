@@ -27,7 +27,7 @@ fn read(f: &Fields) -> ModelSpec {
         mlp_bias: false,
     };
     let blocks: Vec<Block> = indexers.iter().zip(&dense).map(block).collect();
-    let mtp = mtp_blocks(f, "num_nextn_predict_layers", &blocks);
+    let mtp = mtp_blocks(f, MTP_KEYS, &blocks);
     model_with_mtp(f, Norm::Rms, false, blocks, mtp)
 }
 
@@ -36,22 +36,17 @@ fn dense_blocks(f: &Fields) -> Vec<bool> {
     if let Some(stated) = named_layers(f, "mlp_layer_types", &[("dense", true), ("sparse", false)]) {
         return stated;
     }
-    let leading = f.count("first_k_dense_replace", LAYERS);
-    let layers = layer_count(f);
-    if leading > layers {
-        f.fault(format!("first_k_dense_replace is {leading}, more than {} {layers}", f.key(LAYER_KEYS)));
-    }
+    let (leading, layers) = (leading_dense(f), layer_count(f));
     let every = f.size_or("moe_layer_freq", LAYERS, 1);
     (0..layers).map(|index| index < leading || !index.is_multiple_of(every)).collect()
 }
 
 fn experts(f: &Fields) -> Mlp {
-    let shared = f.count("n_shared_experts", EXPERTS).saturating_mul(f.count("moe_intermediate_size", FFN));
     let later = f.text("model_type") != Some("deepseek_v2");
     let corrects = f.text("topk_method").map_or(later, |method| method == "noaux_tc");
     let sigmoid = f.text("scoring_func").map_or(later, |function| function == "sigmoid");
     routed(f, "n_routed_experts|num_experts|num_local_experts", "moe_intermediate_size")
-        .with_shared(shared, false)
+        .with_shared(shared_width(f), false)
         .with_router(corrects, sigmoid)
         .with_group_limit(group_limit(f))
 }

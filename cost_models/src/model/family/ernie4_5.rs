@@ -13,7 +13,7 @@ fn read(f: &Fields) -> ModelSpec {
         ..plain_block(attention, if routes && is_sparse(f, index) { experts(f) } else { gated_mlp(f) })
     };
     let blocks: Vec<Block> = (0..layer_count(f)).map(block).collect();
-    let mtp = mtp_blocks(f, "num_nextn_predict_layers", &blocks);
+    let mtp = mtp_blocks(f, MTP_KEYS, &blocks);
     ModelSpec { head_bias: bias && routes, ..model_with_mtp(f, Norm::Rms, true, blocks, mtp) }
 }
 

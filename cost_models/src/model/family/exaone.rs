@@ -11,7 +11,7 @@ fn read(f: &Fields) -> ModelSpec {
     let mlp = |dense: bool| if dense { gated_mlp(f) } else { experts(f) };
     let block = |(span, dense)| plain_block(windowed(f, attention, span), mlp(dense));
     let blocks: Vec<Block> = block_spans(f).into_iter().zip(dense).map(block).collect();
-    let mtp = mtp_blocks(f, "num_nextn_predict_layers", &blocks);
+    let mtp = mtp_blocks(f, MTP_KEYS, &blocks);
     model_with_mtp(f, Norm::Rms, false, blocks, mtp)
 }
 

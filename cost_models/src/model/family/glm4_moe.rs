@@ -9,17 +9,16 @@ fn read(f: &Fields) -> ModelSpec {
     let attention = grouped_attention(f)
         .with_biases(f.flag("attention_bias", false), false)
         .with_head_norms(f.flag("use_qk_norm", false));
-    let leading = f.count("first_k_dense_replace", LAYERS);
+    let leading = leading_dense(f);
     let block = |index| plain_block(attention, if index < leading { gated_mlp(f) } else { experts(f) });
     let blocks: Vec<Block> = (0..layer_count(f)).map(block).collect();
-    let mtp = mtp_blocks(f, "num_nextn_predict_layers|num_mtp_layers", &blocks);
+    let mtp = mtp_blocks(f, MTP_KEYS, &blocks);
     model_with_mtp(f, Norm::Rms, false, blocks, mtp)
 }
 
 fn experts(f: &Fields) -> Mlp {
-    let shared = f.count("n_shared_experts", EXPERTS).saturating_mul(f.count("moe_intermediate_size", FFN));
     routed(f, "n_routed_experts|num_local_experts", "moe_intermediate_size")
-        .with_shared(shared, false)
+        .with_shared(shared_width(f), false)
         .with_router(true, true)
         .with_group_limit(group_limit(f))
 }

@@ -9,6 +9,6 @@ fn read(f: &Fields) -> ModelSpec {
     let attention = grouped_attention(f).with_biases(f.flag("attention_bias", true), false);
     let block = |span| plain_block(windowed(f, attention, span), gated_mlp(f));
     let blocks: Vec<Block> = window_spans(f).into_iter().map(block).collect();
-    let mtp = mtp_blocks(f, "num_nextn_predict_layers", &blocks);
+    let mtp = mtp_blocks(f, MTP_KEYS, &blocks);
     model_with_mtp(f, Norm::Rms, false, blocks, mtp)
 }

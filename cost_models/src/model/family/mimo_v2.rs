@@ -9,7 +9,7 @@ fn read(f: &Fields) -> ModelSpec {
     let mlp = |index: usize| if dense.get(index) == Some(&true) { gated_mlp(f) } else { experts(f) };
     let block = |(index, span)| plain_block(attention_in(f, span), mlp(index));
     let blocks: Vec<Block> = block_spans(f).into_iter().enumerate().map(block).collect();
-    let mtp = mtp_blocks(f, "num_nextn_predict_layers", &blocks);
+    let mtp = mtp_blocks(f, MTP_KEYS, &blocks);
     model_with_mtp(f, Norm::Rms, false, blocks, mtp)
 }
 

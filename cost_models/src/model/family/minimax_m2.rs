@@ -5,7 +5,9 @@ use super::common::*;
 pub(super) const FAMILY: Family = Family { model_types: &["minimax_m2"], read };
 
 fn read(f: &Fields) -> ModelSpec {
-    let attention = grouped_attention(f).with_full_norms(f.flag("use_qk_norm", true));
+    let head_dim = f.size("head_dim", WIDTH);
+    let attention = checked_attention(f, f.size(KV_HEAD_KEYS, HEADS), head_dim)
+       .with_full_norms(f.flag("use_qk_norm", true));
     let mlp = routed(f, "num_local_experts|num_experts", "intermediate_size")
         .with_shared(f.count("shared_intermediate_size", FFN), false)
         .with_router(f.flag("use_routing_bias", true), true);

@@ -32,6 +32,8 @@ pub(super) fn window_spans(f: &Fields) -> Vec<Span> {
 /// Experts in every `decoder_sparse_step`-th block that is not in `mlp_only_layers`; a dense MLP elsewhere.
 pub(super) fn qwen_mlp(f: &Fields, index: u64) -> Mlp {
     const EXPERT_KEYS: &str = "num_experts|num_local_experts";
+    const SHARING: [&str; 3] = ["qwen2_moe", "qwen3_next", "qwen3_5_moe"];
+    const SHARED_KEY: &str = "shared_expert_intermediate_size";
     let step = f.size_or("decoder_sparse_step", LAYERS, 1);
     let dense = indices(f, "mlp_only_layers").unwrap_or_default();
     let sparse_type = f.text("model_type").is_some_and(|name| name.contains("_moe") || name.contains("_next"));
@@ -39,6 +41,7 @@ pub(super) fn qwen_mlp(f: &Fields, index: u64) -> Mlp {
     if !routes || dense.contains(&index) || !(index + 1).is_multiple_of(step) {
         return gated_mlp(f);
     }
-    routed(f, EXPERT_KEYS, "moe_intermediate_size")
-        .with_shared(f.count("shared_expert_intermediate_size", FFN), true)
+    let shares = f.text("model_type").is_some_and(|name| SHARING.iter().any(|start| name.starts_with(start)));
+    let shared = if shares { f.stated_count(SHARED_KEY, FFN) } else { f.count(SHARED_KEY, FFN) };
+    routed(f, EXPERT_KEYS, "moe_intermediate_size").with_shared(shared, true)
 }

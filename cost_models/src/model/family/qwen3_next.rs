@@ -13,7 +13,7 @@ fn read(f: &Fields) -> ModelSpec {
     let rule = |index: u64| if (index + 1).is_multiple_of(every) { Span::Full } else { Span::Linear };
     let blocks: Vec<Block> = (0..).zip(spans(f, rule)).map(|(index, span)| block(f, index, span)).collect();
     let full = Block { attention: softmax(f), ..blocks.last().copied().unwrap_or_else(|| block(f, 0, Span::Full)) };
-    let mtp = mtp_blocks(f, "mtp_num_hidden_layers|num_nextn_predict_layers", &[full]);
+    let mtp = mtp_blocks(f, MTP_KEYS, &[full]);
     model_with_mtp(f, Norm::Rms, false, blocks, mtp)
 }
 

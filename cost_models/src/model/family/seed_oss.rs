@@ -6,7 +6,7 @@ pub(super) const FAMILY: Family = Family { model_types: &["seed_oss"], read };
 
 fn read(f: &Fields) -> ModelSpec {
     let attention =
-        grouped_attention(f).with_biases(f.flag("attention_bias", true), f.flag("attention_out_bias", false));
+        checked_attention(f, f.size(KV_HEAD_KEYS, HEADS), f.size("head_dim", WIDTH)).with_biases(f.flag("attention_bias", true), f.flag("attention_out_bias", false));
     let block = Block { mlp_bias: f.flag("mlp_bias", false), ..plain_block(attention, gated_mlp(f)) };
     uniform(f, Norm::Rms, false, block)
 }
