@@ -23,7 +23,7 @@ pub struct ValidateArgs {
     /// Score every row of quality A or B, not only those with core=1.
     #[arg(long)]
     pub all: bool,
-    /// Report every row with its breakdown (JSON).
+    /// Report every row with its breakdown.
     #[arg(long)]
     pub rows: bool,
     /// List the rows with the largest errors.
@@ -108,7 +108,7 @@ fn json<T: serde::Serialize>(value: &T) -> Result<String, ValidateError> {
 
 fn answer(args: &ValidateArgs, validation: &Validation, summary: &Summary) -> Result<String, ValidateError> {
     match args.format {
-        Format::Human => Ok(validation_text::render(validation, summary, args.worst)),
+        Format::Human => Ok(validation_text::render(validation, summary, args.rows, args.worst)),
         Format::Json => validation_json::render(validation, summary, args.rows, BTreeMap::new())
             .map(|json| json + "\n")
             .map_err(|error| ValidateError::Write { path: "stdout".to_owned(), source: error.into() }),

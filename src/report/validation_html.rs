@@ -9,7 +9,9 @@ const STYLE: &str = include_str!("validation.css");
 /// Side of a plot's drawing area in its own units.
 const SIDE: f64 = 400.0;
 /// Room for the axis labels.
-const MARGIN: f64 = 46.0;
+const MARGIN: f64 = 56.0;
+/// Room on the sides without labels.
+const EDGE: f64 = 10.0;
 
 /// A point of a plot.
 struct Dot {
@@ -30,8 +32,8 @@ pub fn render(validation: &Validation, summary: &Summary) -> String {
          <h1>Predicted against measured</h1>\n<p>{}</p>\n",
         escape(&headline(validation, summary))
     );
-    push_figures(&mut page, summary);
     push_plots(&mut page, &validation.runs);
+    push_figures(&mut page, summary);
     push_rows(&mut page, &validation.runs);
     push_skipped(&mut page, validation);
     page.push_str("</body>\n</html>\n");
@@ -56,7 +58,17 @@ fn headline(validation: &Validation, summary: &Summary) -> String {
 }
 
 fn push_figures(page: &mut String, summary: &Summary) {
-    page.push_str("<h2>By source and GPU</h2>\n<div class=\"wide\"><table>\n<thead><tr>");
+    let overall = [("overall".to_owned(), summary.overall.clone())];
+    push_table(
+        page,
+        "By source",
+        summary.sources.iter().chain(overall.iter().map(|(name, figures)| (name, figures))),
+    );
+    push_table(page, "By GPU", summary.gpus.iter().chain(&summary.subsets));
+}
+
+fn push_table<'a>(page: &mut String, title: &str, parts: impl Iterator<Item = (&'a String, &'a Figures)>) {
+    let _ = write!(page, "<h2>{title}</h2>\n<div class=\"wide\"><table>\n<thead><tr>");
     let header = [
         "",
         "rows",
@@ -65,9 +77,9 @@ fn push_figures(page: &mut String, summary: &Summary) {
         "bias",
         "memory error %",
         "p90",
-        "OOM recall",
-        "false OOM",
-        "balanced",
+        "OOM recall %",
+        "false OOM %",
+        "balanced %",
         "tau",
         "regret %",
         "groups",
@@ -76,10 +88,7 @@ fn push_figures(page: &mut String, summary: &Summary) {
         let _ = write!(page, "<th>{name}</th>");
     }
     page.push_str("</tr></thead>\n<tbody>\n");
-    let parts = summary.sources.iter().chain(&summary.gpus).chain(&summary.subsets);
-    for (name, figures) in
-        parts.map(|(name, figures)| (name.as_str(), figures)).chain([("overall", &summary.overall)])
-    {
+    for (name, figures) in parts {
         push_figure_row(page, name, figures);
     }
     page.push_str("</tbody></table></div>\n");
@@ -184,10 +193,11 @@ fn push_plot(page: &mut String, source: &str, dots: &[Dot], unit: &str) {
     }
     let (low, high) = (low.log10() - 0.05, high.log10() + 0.05);
     let place = |value: f64| (value.max(1e-300).log10() - low) / (high - low) * SIDE;
-    let total = SIDE + 2.0 * MARGIN;
+    let (width, height, above) = (SIDE + MARGIN + EDGE, SIDE + MARGIN + EDGE, MARGIN - EDGE);
+    let runs = if dots.len() == 1 { "run" } else { "runs" };
     let _ = write!(
         page,
-        "<figure><figcaption>{} ({} runs)</figcaption>\n<svg viewBox=\"0 0 {total} {total}\" role=\"img\" \
+        "<figure><figcaption>{} ({} {runs})</figcaption>\n<svg viewBox=\"0 {above} {width} {height}\" role=\"img\" \
          aria-label=\"predicted against measured, {}\">\n<rect class=\"frame\" x=\"{MARGIN}\" y=\"{MARGIN}\" \
          width=\"{SIDE}\" height=\"{SIDE}\"/>\n",
         escape(source),
@@ -222,22 +232,29 @@ fn push_guides(page: &mut String, span: f64) {
     }
 }
 
-/// Ticks at 1, 2 and 5 times the powers of ten; every one labelled while there are few.
+/// Labelled lines at round values, more of them the narrower the range is.
 fn push_ticks(page: &mut String, low: f64, high: f64, unit: &str) {
     let decades = low.floor() as i32..=high.ceil() as i32;
-    let steps: &[f64] = if high - low > 2.0 { &[1.0] } else { &[1.0, 2.0, 5.0] };
+    let steps: &[f64] = match high - low {
+        span if span > 2.0 => &[1.0],
+        span if span > 0.7 => &[1.0, 2.0, 5.0],
+        _ => &[1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0],
+    };
     for value in decades.flat_map(|decade| steps.iter().map(move |step| step * 10_f64.powi(decade))) {
         let place = (value.log10() - low) / (high - low) * SIDE;
         if !(0.0..=SIDE).contains(&place) {
             continue;
         }
         let (x, y) = (MARGIN + place, MARGIN + SIDE - place);
-        let (edge, below) = (MARGIN + SIDE, MARGIN + SIDE + 18.0);
+        // Powers of ten times a step are not exact: 7 digits are.
+        let label = format!("{value:.7}");
+        let label = label.trim_end_matches('0').trim_end_matches('.');
+        let (edge, below) = (MARGIN + SIDE, MARGIN + SIDE + 20.0);
         let _ = writeln!(
             page,
             "<line class=\"grid\" x1=\"{x:.1}\" y1=\"{MARGIN}\" x2=\"{x:.1}\" y2=\"{edge}\"/><text x=\"{x:.1}\" \
-             y=\"{below}\" text-anchor=\"middle\">{value}</text><line class=\"grid\" x1=\"{MARGIN}\" y1=\"{y:.1}\" \
-             x2=\"{edge}\" y2=\"{y:.1}\"/><text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{value}</text>",
+             y=\"{below}\" text-anchor=\"middle\">{label}</text><line class=\"grid\" x1=\"{MARGIN}\" y1=\"{y:.1}\" \
+             x2=\"{edge}\" y2=\"{y:.1}\"/><text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{label}</text>",
             MARGIN - 6.0,
             y + 5.0
         );
@@ -247,7 +264,7 @@ fn push_ticks(page: &mut String, low: f64, high: f64, unit: &str) {
         page,
         "<text x=\"{middle}\" y=\"{}\" text-anchor=\"middle\">measured, {unit}</text><text x=\"14\" y=\"{middle}\" \
          text-anchor=\"middle\" transform=\"rotate(-90 14 {middle})\">predicted, {unit}</text>",
-        SIDE + 2.0 * MARGIN - 8.0
+        SIDE + 2.0 * MARGIN - 12.0
     );
 }
 

@@ -1,6 +1,8 @@
 //! A validation as tables for people.
 
+use crate::validate::metrics::ErrorSummary;
 use crate::validate::{Figures, Scored, Summary, Unread, Validation};
+use cluster_profiles::Bytes;
 use comfy_table::{CellAlignment, Table, presets};
 use std::fmt::Write;
 
@@ -63,7 +65,7 @@ fn figure_cells(figures: &Figures) -> Vec<String> {
 
 /// The tables by source and GPU kind, and what stands beside them.
 #[must_use]
-pub fn render(validation: &Validation, summary: &Summary, worst: usize) -> String {
+pub fn render(validation: &Validation, summary: &Summary, rows: bool, worst: usize) -> String {
     let mut text = String::new();
     let header: Vec<&str> = std::iter::once("source").chain(FIGURES.iter().copied()).collect();
     let mut sources = table(&header);
@@ -82,6 +84,10 @@ pub fn render(validation: &Validation, summary: &Summary, worst: usize) -> Strin
         "overall is the mean over sources of each source's median; percentiles, out of memory and ranking are over all rows"
     );
     text.push_str(&baseline_line(summary));
+    text.push_str(&mfu_lines(summary));
+    if rows {
+        text.push_str(&rows_table(&validation.runs));
+    }
     text.push_str(&worst_table(&validation.runs, worst));
     text.push_str(&unread_lines(validation));
     text
@@ -100,6 +106,53 @@ fn baseline_line(summary: &Summary) -> String {
         percent(summary.baseline.step_time_median_error),
         percent(summary.baseline.step_time_p90_error)
     )
+}
+
+fn mfu_lines(summary: &Summary) -> String {
+    let line = |(source, errors): (&String, &ErrorSummary)| {
+        format!(
+            "{source} states only an MFU: step time {} % (p90 {} %, bias {} %) over {} rows\n",
+            percent(errors.median_error),
+            percent(errors.p90_error),
+            signed_percent(errors.bias),
+            errors.rows
+        )
+    };
+    summary.mfu_only.iter().map(line).collect()
+}
+
+fn rows_table(runs: &[Scored]) -> String {
+    let gib = |bytes: Option<f64>| bytes.map_or_else(|| "-".to_owned(), |b| format!("{:.1}", b / Bytes::GIB));
+    let header = [
+        "run",
+        "measured s",
+        "predicted s",
+        "error %",
+        "measured GiB",
+        "predicted GiB",
+        "error %",
+        "fits",
+        "breakdown of the step, s",
+    ];
+    let mut table = table(&header);
+    for run in runs {
+        let parts = run.estimate.time_seconds.parts();
+        let parts = parts.iter().filter(|(_, seconds)| seconds.get() > 5e-4);
+        let breakdown: Vec<String> =
+            parts.map(|(name, seconds)| format!("{name} {:.3}", seconds.get())).collect();
+        table.add_row([
+            run.case.row.id.clone(),
+            run.measured_step().map_or_else(|| "-".to_owned(), |s| format!("{s:.3}")),
+            format!("{:.3}", run.estimate.step_time_seconds.get()),
+            signed_percent(run.step_error()),
+            gib(run.measured_memory().map(|memory| memory.bytes)),
+            gib(run.predicted_memory().map(Bytes::get)),
+            signed_percent(run.memory_error()),
+            if run.estimate.fits { "yes" } else { "no" }.to_owned(),
+            breakdown.join(", "),
+        ]);
+    }
+    format!("\n{}\n", trimmed(&table))
 }
 
 fn worst_table(runs: &[Scored], worst: usize) -> String {

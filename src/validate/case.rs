@@ -108,6 +108,13 @@ impl RunCase {
         }
     }
 
+    /// What the engine can recompute, the least first. NeMo AutoModel has one switch, for whole layers.
+    #[must_use]
+    pub fn recompute_choices(&self) -> Vec<Recompute> {
+        let full = Recompute::Full { layers: None };
+        if self.row.framework.contains("AutoModel") { vec![full] } else { vec![Recompute::Selective, full] }
+    }
+
     /// The same run with `recompute` in every stage.
     #[must_use]
     pub fn with_recompute(&self, recompute: Recompute) -> Self {

@@ -23,18 +23,24 @@ pub struct Scored {
 const SURELY_TOO_MUCH: f64 = 1.1;
 
 impl Scored {
-    /// Predicts a run with the code that plans use. Where a row does not say what it recomputes, that is nothing,
-    /// unless the run then needs 10 % more than the device holds; then it is the least that fits.
+    /// Predicts a run with the code that plans use. Where a row does not say what it recomputes, that is what the engine
+    /// does by default (torchtitan: selective; others: nothing), unless the run then needs 10 % more than the device
+    /// holds; then it is the least that fits.
     ///
     /// # Errors
     /// What the cost model refuses.
     pub fn predict(case: RunCase) -> Result<Self, String> {
-        let first = Self::of(case)?;
-        if first.case.recompute_stated || first.could_fit() {
+        if case.recompute_stated {
+            return Self::of(case);
+        }
+        let torchtitan = case.row.framework.starts_with("torchtitan");
+        let default = if torchtitan { Recompute::Selective } else { Recompute::None };
+        let first = Self::of(case.with_recompute(default))?;
+        if first.could_fit() {
             return Ok(first);
         }
-        for recompute in [Recompute::Selective, Recompute::Full { layers: None }] {
-            let other = Self::of(first.case.with_recompute(recompute))?;
+        for recompute in case.recompute_choices() {
+            let other = Self::of(case.with_recompute(recompute))?;
             if other.could_fit() {
                 return Ok(other);
             }
@@ -90,6 +96,18 @@ impl Scored {
     #[must_use]
     pub fn seconds_at_peak(&self) -> f64 {
         self.estimate.model_flops_utilization * self.estimate.step_time_seconds.get()
+    }
+
+    /// Predicted over measured step time, less one, of a run that only states its MFU against 989.5 TFLOP/s (Parallel
+    /// Folding, arXiv 2504.14960), taking its FLOPs as counted with causal attention.
+    #[must_use]
+    pub fn mfu_error(&self) -> Option<f64> {
+        const PEAK: f64 = 989.5e12;
+        let row = &self.case.row;
+        let stated =
+            row.mfu_percent.filter(|_| !row.time_scored && row.source_key.starts_with("MPF"))? / 100.0;
+        let peak = self.case.cluster.gpu().peak_rate(self.case.workload.precision).get();
+        Some(stated / (self.estimate.model_flops_utilization * peak / PEAK) - 1.0)
     }
 
     /// Measured and predicted seconds per sequence: comparable where batches differ.

@@ -70,6 +70,8 @@ pub struct Summary {
     pub gpus: BTreeMap<String, Figures>,
     /// By architecture within Megatron-Bridge, the only source with many of both.
     pub subsets: BTreeMap<String, Figures>,
+    /// Step-time errors of sources that only state an MFU.
+    pub mfu_only: BTreeMap<String, ErrorSummary>,
     /// One MFU per GPU kind and precision.
     pub baseline: Baseline,
 }
@@ -87,6 +89,7 @@ impl Summary {
             subsets: by(runs, &[], subset, |group| &group.source_key),
             sources,
             gpus,
+            mfu_only: mfu_only(runs),
             baseline: Baseline::of(runs),
         }
     }
@@ -95,6 +98,16 @@ impl Summary {
 fn subset(run: &Scored) -> Option<String> {
     let kind = if run.case.model.is_moe() { "MoE" } else { "dense" };
     (run.case.row.source_key == "MB").then(|| format!("Megatron-Bridge {kind}"))
+}
+
+fn mfu_only(runs: &[Scored]) -> BTreeMap<String, ErrorSummary> {
+    let mut errors: BTreeMap<String, Vec<f64>> = BTreeMap::new();
+    for run in runs {
+        if let Some(error) = run.mfu_error() {
+            errors.entry(run.case.row.source_key.clone()).or_default().push(error);
+        }
+    }
+    errors.into_iter().map(|(source, errors)| (source, ErrorSummary::of(&errors))).collect()
 }
 
 fn by(
