@@ -25,6 +25,6 @@ pub(super) fn collective(op: &str) -> Result<Collective, String> {
         "all_gather" => Ok(Collective::AllGather),
         "reduce_scatter" => Ok(Collective::ReduceScatter),
         "alltoall" | "all_to_all" => Ok(Collective::AllToAll),
-        other => Err(format!("operation {other} is no collective")),
+        _ => Err("not one of the four collectives".to_owned()),
     }
 }
