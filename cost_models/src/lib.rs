@@ -10,6 +10,7 @@ pub mod layer_cost;
 pub mod memory;
 pub mod model;
 mod parallel;
+pub mod rules;
 mod run;
 pub mod runtime;
 pub mod schedule;

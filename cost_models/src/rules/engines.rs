@@ -1,0 +1,321 @@
+//! What every engine can do, and the rules it sets. A new engine is an entry here.
+
+use super::pipeline::*;
+use super::rule::Rule;
+use super::sizes::*;
+
+/// How freely an engine deals out layers over stages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum StageFreedom {
+    /// The engine's own split, whatever it is.
+    Own,
+    /// Any contiguous layers, listed for every stage.
+    Listed,
+}
+
+/// How freely an engine chooses what is recomputed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RecomputeFreedom {
+    /// All layers or none.
+    AllOrNone,
+    /// The first layers of every stage, equally many on each.
+    Layers,
+    /// Any layers of any stage.
+    PerStage,
+}
+
+/// What an engine can do.
+pub struct Engine {
+    /// Its name, as in the runtime profiles.
+    pub name: &'static str,
+    /// ZeRO stages it has.
+    pub zero_stages: &'static [u8],
+    /// Schedules it runs; with one pipeline rank all are the same.
+    pub schedules: &'static [&'static str],
+    /// Stage maps it accepts.
+    pub stages: StageFreedom,
+    /// Recompute it offers.
+    pub recompute: RecomputeFreedom,
+    /// Whether it has tensor parallelism.
+    pub tensor: bool,
+    /// Whether it has context parallelism.
+    pub context: bool,
+    /// Whether it has expert parallelism.
+    pub expert: bool,
+    /// Whether it has expert tensor parallelism of its own degree.
+    pub expert_tensor: bool,
+    /// Whether it has sequence parallelism.
+    pub sequence: bool,
+    /// Whether the state can be sharded over a part of the data-parallel ranks.
+    pub hybrid_sharding: bool,
+    /// Its rules.
+    pub rules: &'static [&'static Rule],
+}
+
+const MEGATRON_RULES: &[&Rule] = &[
+    &POSITIVE,
+    &WORLD,
+    &EXPERT_WORLD,
+    &HEADS,
+    &CONTEXT,
+    &EXPERTS,
+    &EXPERTS_NEED_SP,
+    &EXPERT_BIAS,
+    &BATCH,
+    &LINEAR_HEADS,
+    &SP_NEEDS_TP,
+    &SP_TOKENS,
+    &WIDTHS,
+    &EXPERT_WIDTHS,
+    &EXPERT_AXES,
+    &EXPERT_REPLICAS,
+    &CHUNKS_NEED_RANKS,
+    &INTERLEAVED_GROUPS,
+    &STAGES,
+];
+
+const EVEN_RULES: &[&Rule] = &[
+    &POSITIVE,
+    &WORLD,
+    &HEADS,
+    &BATCH,
+    &SP_NEEDS_TP,
+    &SP_TOKENS,
+    &WIDTHS,
+    &CHUNKS_NEED_RANKS,
+    &INTERLEAVED_GROUPS,
+    &STAGES,
+    &EVEN_STAGES,
+];
+
+const FORK_RULES: &[&Rule] = &[
+    &POSITIVE,
+    &WORLD,
+    &HEADS,
+    &BATCH,
+    &SP_NEEDS_TP,
+    &SP_TOKENS,
+    &WIDTHS,
+    &CHUNKS_NEED_RANKS,
+    &INTERLEAVED_GROUPS,
+    &STAGES,
+];
+
+const DEEPSPEED_RULES: &[&Rule] = &[
+    &POSITIVE,
+    &WORLD,
+    &EXPERT_WORLD,
+    &HEADS,
+    &EXPERTS,
+    &BATCH,
+    &SP_NEEDS_TP,
+    &WIDTHS,
+    &EXPERT_AXES,
+    &STAGES,
+    &PIPELINE_ZERO,
+];
+
+const TITAN_RULES: &[&Rule] = &[
+    &POSITIVE,
+    &WORLD,
+    &WHOLE_KV_HEADS,
+    &CONTEXT,
+    &EXPERTS,
+    &TITAN_EXPERT_DOMAIN,
+    &EXPERT_REPLICAS,
+    &BATCH,
+    &LINEAR_HEADS,
+    &SP_NEEDS_TP,
+    &SP_TOKENS,
+    &WIDTHS,
+    &CHUNKS_NEED_RANKS,
+    &INTERLEAVED_ROUNDS,
+    &STAGES,
+];
+
+const FSDP1_RULES: &[&Rule] = &[&POSITIVE, &WORLD, &BATCH, &HYBRID_NEEDS_SHARDS];
+
+const NANOTRON_RULES: &[&Rule] = &[
+    &POSITIVE,
+    &WORLD,
+    &WHOLE_KV_HEADS,
+    &CONTEXT,
+    &NANOTRON_EXPERTS,
+    &BATCH,
+    &SP_NEEDS_TP,
+    &SP_TOKENS,
+    &WIDTHS,
+    &STAGES,
+];
+
+const COLOSSAL_RULES: &[&Rule] = &[
+    &POSITIVE,
+    &WORLD,
+    &HEADS,
+    &EXPERTS,
+    &BATCH,
+    &SP_NEEDS_TP,
+    &SP_TOKENS,
+    &WIDTHS,
+    &CHUNKS_NEED_RANKS,
+    &INTERLEAVED_GROUPS,
+    &STAGES,
+    &PIPELINE_ZERO,
+];
+
+const INTERNEVO_RULES: &[&Rule] = &[
+    &POSITIVE,
+    &WORLD,
+    &HEADS,
+    &BATCH,
+    &SP_NEEDS_TP,
+    &SP_TOKENS,
+    &WIDTHS,
+    &CHUNKS_NEED_RANKS,
+    &INTERLEAVED_GROUPS,
+    &STAGES,
+];
+
+const JAX_RULES: &[&Rule] = &[
+    &POSITIVE,
+    &WORLD,
+    &EXPERT_WORLD,
+    &HEADS,
+    &EXPERTS,
+    &BATCH,
+    &SP_NEEDS_TP,
+    &SP_TOKENS,
+    &WIDTHS,
+    &STAGES,
+    &EVEN_STAGES,
+];
+
+/// What most engines share.
+const BASE: Engine = Engine {
+    name: "",
+    zero_stages: &[0, 1],
+    schedules: &["1f1b", "interleaved-1f1b"],
+    stages: StageFreedom::Own,
+    recompute: RecomputeFreedom::Layers,
+    tensor: true,
+    context: false,
+    expert: false,
+    expert_tensor: false,
+    sequence: true,
+    hybrid_sharding: false,
+    rules: FORK_RULES,
+};
+
+/// Every engine, in the order of the documentation.
+pub const ENGINES: &[Engine] = &[
+    Engine {
+        name: "megatron-core",
+        stages: StageFreedom::Listed,
+        context: true,
+        expert: true,
+        expert_tensor: true,
+        hybrid_sharding: true,
+        rules: MEGATRON_RULES,
+        ..BASE
+    },
+    Engine { name: "megatron-2021", zero_stages: &[0], sequence: false, rules: EVEN_RULES, ..BASE },
+    Engine {
+        name: "megatron-deepspeed",
+        zero_stages: &[0, 1, 2, 3],
+        schedules: &["1f1b"],
+        expert: true,
+        sequence: false,
+        rules: DEEPSPEED_RULES,
+        ..BASE
+    },
+    Engine {
+        name: "zero-bubble",
+        schedules: &[
+            "1f1b",
+            "interleaved-1f1b",
+            "zb-h1",
+            "zb-h2",
+            "zb-1p",
+            "zb-2p",
+            "zb-v",
+            "v-half",
+            "v-min",
+            "v-zb",
+        ],
+        ..BASE
+    },
+    Engine {
+        name: "vocabulary-parallel",
+        schedules: &["1f1b", "1f1b-vocab1", "1f1b-vocab2", "v-half", "v-half-vocab1", "v-half-vocab2"],
+        stages: StageFreedom::Listed,
+        ..BASE
+    },
+    Engine {
+        name: "nanotron",
+        schedules: &["1f1b", "gpipe"],
+        recompute: RecomputeFreedom::AllOrNone,
+        context: true,
+        rules: NANOTRON_RULES,
+        ..BASE
+    },
+    Engine { name: "aleph-alpha", schedules: &["1f1b"], recompute: RecomputeFreedom::AllOrNone, ..BASE },
+    Engine {
+        name: "fsdp1",
+        zero_stages: &[2, 3],
+        schedules: &["1f1b"],
+        recompute: RecomputeFreedom::AllOrNone,
+        tensor: false,
+        sequence: false,
+        hybrid_sharding: true,
+        rules: FSDP1_RULES,
+        ..BASE
+    },
+    Engine {
+        name: "fsdp2",
+        zero_stages: &[2, 3],
+        schedules: &[
+            "1f1b",
+            "interleaved-1f1b",
+            "gpipe",
+            "looped-bfs",
+            "zb-h1",
+            "interleaved-zb",
+            "zb-v",
+            "dualpipev",
+        ],
+        stages: StageFreedom::Listed,
+        recompute: RecomputeFreedom::AllOrNone,
+        context: true,
+        expert: true,
+        hybrid_sharding: true,
+        rules: TITAN_RULES,
+        ..BASE
+    },
+    Engine { name: "internevo", zero_stages: &[0, 1], hybrid_sharding: true, rules: INTERNEVO_RULES, ..BASE },
+    Engine {
+        name: "jax",
+        zero_stages: &[1, 3],
+        schedules: &["1f1b", "gpipe"],
+        recompute: RecomputeFreedom::AllOrNone,
+        expert: true,
+        rules: JAX_RULES,
+        ..BASE
+    },
+    Engine {
+        name: "colossalai",
+        zero_stages: &[0, 1, 2],
+        schedules: &["1f1b", "interleaved-1f1b", "zb-v"],
+        stages: StageFreedom::Listed,
+        recompute: RecomputeFreedom::PerStage,
+        expert: true,
+        rules: COLOSSAL_RULES,
+        ..BASE
+    },
+    Engine { name: "megascale", rules: EVEN_RULES, ..BASE },
+];
+
+/// The engine of a runtime; Megatron-core's rules for one that has no entry.
+#[must_use]
+pub fn engine(runtime: &str) -> &'static Engine {
+    ENGINES.iter().find(|engine| engine.name == runtime).unwrap_or(&ENGINES[0])
+}

@@ -1,0 +1,66 @@
+//! Stages, chunks and microbatches.
+
+use super::rule::{Axis, Rule};
+
+/// Chunks need a pipeline.
+pub const CHUNKS_NEED_RANKS: Rule = Rule {
+    id: "P5",
+    statement: "several chunks per rank need more than one pipeline rank",
+    axis: Axis::Vpp,
+    holds: |_, p| p.vpp == 1 || p.pp > 1,
+    clash: |_, p| format!("{} chunks with pp {}", p.vpp, p.pp),
+};
+
+/// Megatron's interleaving fills groups of pp microbatches.
+pub const INTERLEAVED_GROUPS: Rule = Rule {
+    id: "P6",
+    statement: "interleaving works in groups of pp microbatches: pp divides num_microbatches",
+    axis: Axis::Microbatches,
+    holds: |_, p| {
+        p.schedule != "interleaved-1f1b" || p.pp == 0 || p.num_microbatches.is_multiple_of(p.pp.into())
+    },
+    clash: |_, p| format!("{} microbatches with pp {}", p.num_microbatches, p.pp),
+};
+
+/// torch's interleaving works in equal rounds.
+pub const INTERLEAVED_ROUNDS: Rule = Rule {
+    id: "T7",
+    statement: "interleaving works in max(1, num_microbatches / pp) rounds of equal size",
+    axis: Axis::Microbatches,
+    holds: |_, p| {
+        p.schedule != "interleaved-1f1b"
+            || p.pp == 0
+            || p.num_microbatches.is_multiple_of((p.num_microbatches / u64::from(p.pp)).max(1))
+    },
+    clash: |_, p| format!("{} microbatches with pp {}", p.num_microbatches, p.pp),
+};
+
+/// Every stage has something to do.
+pub const STAGES: Rule = Rule {
+    id: "P9",
+    statement: "there are no more stages than blocks, embedding and head together",
+    axis: Axis::Pp,
+    holds: |f, p| u64::from(p.pp) * u64::from(p.vpp) <= f.units,
+    clash: |f, p| format!("pp {} x {} chunks with {} layers", p.pp, p.vpp, f.units),
+};
+
+/// Engines that deal out layers evenly, without exceptions.
+pub const EVEN_STAGES: Rule = Rule {
+    id: "P2",
+    statement: "every stage has the same number of blocks: pp x vpp divides them",
+    axis: Axis::Pp,
+    holds: |f, p| {
+        let stages = u64::from(p.pp) * u64::from(p.vpp);
+        stages > 0 && f.blocks.is_multiple_of(stages)
+    },
+    clash: |f, p| format!("pp {} x {} chunks with {} blocks", p.pp, p.vpp, f.blocks),
+};
+
+/// DeepSpeed's pipeline engine accumulates gradients itself.
+pub const PIPELINE_ZERO: Rule = Rule {
+    id: "D3",
+    statement: "with a pipeline the ZeRO stage is at most 1",
+    axis: Axis::Zero,
+    holds: |_, p| p.pp == 1 || p.zero_stage < 2,
+    clash: |_, p| format!("ZeRO {} with pp {}", p.zero_stage, p.pp),
+};

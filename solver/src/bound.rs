@@ -1,0 +1,226 @@
+//! Times that no split of a layout beats, from running sums alone.
+
+use crate::bytes::{UnitBytes, least_in_flight};
+use crate::families::least_middle;
+use crate::order_bound::round_trips;
+use crate::space::{Mesh, Pipeline};
+use crate::times::{Mode, UnitTimes};
+use cost_models::Recompute;
+use cost_models::schedule::{Placement, Vocabulary};
+use std::ops::Range;
+
+/// A layout without stages: what bounds look at.
+#[derive(Debug, Clone, Copy)]
+pub struct Layout<'a> {
+    /// Degrees.
+    pub mesh: &'a Mesh,
+    /// What runs on them.
+    pub pipeline: &'a Pipeline,
+    /// Times of every unit.
+    pub times: &'a UnitTimes,
+    /// Bytes of every unit.
+    pub bytes: &'a UnitBytes,
+    /// Units that are dealt out over stages.
+    pub body: usize,
+}
+
+/// Halvings of the interval in which the least feasible bound is searched: to 1e-7 of it.
+const HALVINGS: u32 = 20;
+
+impl Layout<'_> {
+    fn microbatches(&self) -> f64 {
+        self.mesh.num_microbatches as f64
+    }
+
+    fn ranks(&self) -> usize {
+        self.mesh.pp as usize
+    }
+
+    /// Seconds of all work of a step, averaged over the ranks, if every unit repeats what it must.
+    #[must_use]
+    pub fn average_load(&self) -> f64 {
+        self.microbatches() * self.times.whole(self.pipeline.recompute) / f64::from(self.mesh.pp)
+    }
+
+    /// Whether one stage per rank is placed in order, with the whole head on the last: the shape of the chain bound.
+    #[must_use]
+    pub fn is_chain(&self) -> bool {
+        self.pipeline.vpp == 1 && self.has_whole_loop()
+    }
+
+    fn has_whole_loop(&self) -> bool {
+        let definition = self.pipeline.schedule.kind.definition();
+        definition.placement == Placement::Loop && self.pipeline.schedule.vocabulary == Vocabulary::Whole
+    }
+
+    /// Whether the backward is split, so that the previous stage waits for the input gradient only.
+    #[must_use]
+    pub fn splits_backward(&self) -> bool {
+        self.pipeline.schedule.kind.definition().splits_backward
+    }
+
+    /// Microbatches in flight on a rank, at least.
+    #[must_use]
+    pub fn in_flight(&self, rank: usize) -> f64 {
+        if self.mesh.pp == 1 {
+            return 1.0;
+        }
+        least_in_flight(self.pipeline.schedule, self.mesh, self.pipeline.vpp, rank as u32, self.body)
+    }
+
+    /// Whether some units may be what rank `rank` holds.
+    #[must_use]
+    pub fn may_fit(&self, units: &Range<usize>, rank: usize) -> bool {
+        let recompute = self.pipeline.recompute;
+        match recompute {
+            Recompute::Full { layers: Some(layers) } => {
+                let again = self.times.recomputed(units, Some(layers));
+                self.bytes.may_fit_in_part(units, &again, self.in_flight(rank))
+            }
+            _ => self.bytes.may_fit(units, Mode::of(recompute), self.in_flight(rank)),
+        }
+    }
+
+    /// Seconds of the pipeline that no split beats; none if no split fits.
+    #[must_use]
+    pub fn pipeline_bound(&self) -> Option<f64> {
+        if self.mesh.pp > 1 && self.is_chain() {
+            return self.chain_bound();
+        }
+        self.some_split_may_fit()
+            .then(|| if self.mesh.pp == 1 { self.average_load() } else { self.loop_bound() })
+    }
+
+    /// Whether some split may fit. Never false if one does.
+    #[must_use]
+    pub fn some_split_may_fit(&self) -> bool {
+        if self.mesh.pp == 1 {
+            return self.may_fit(&(0..self.times.len()), 0);
+        }
+        if self.is_chain() {
+            return self.reaches_end(self.microbatches(), f64::INFINITY);
+        }
+        let least = (0..self.ranks()).map(|rank| self.in_flight(rank)).fold(f64::INFINITY, f64::min);
+        let mode = Mode::of(self.pipeline.recompute);
+        self.bytes.average_may_fit(f64::from(self.mesh.pp), mode, least)
+            && (0..self.ranks())
+                .all(|rank| self.bytes.blocks_may_fit(self.least_blocks(), mode, self.in_flight(rank)))
+    }
+
+    /// Blocks of a rank with several chunks at least: all but its first or last chunk have the smallest share.
+    fn least_blocks(&self) -> usize {
+        let chunks = self.pipeline.vpp as usize;
+        (chunks - 1) * least_middle(self.body, self.ranks() * chunks)
+    }
+
+    /// Several chunks: the largest load is no less than the average, nor than that of a rank with its share of one kind of unit;
+    /// the middle stages in front of a rank are all but equal.
+    fn loop_bound(&self) -> f64 {
+        let load = self.average_load();
+        let whole = 0..self.times.len();
+        if !self.has_whole_loop() {
+            return load;
+        }
+        let recompute = self.pipeline.recompute;
+        let largest = self.times.granular_load(self.mesh.pp, recompute) * self.microbatches();
+        let stages = f64::from(self.mesh.pp) * f64::from(self.pipeline.vpp);
+        let hops = 2.0 * (stages - 1.0) * self.times.least_hop();
+        let round_trip = self.times.forward(&whole) + self.times.stage(&whole, keep(recompute))[1] + hops;
+        load.max(largest).max(round_trip)
+    }
+
+    /// One stage per rank: the least of the chain's bound over all splits; in 1F1B also that of its round trips.
+    fn chain_bound(&self) -> Option<f64> {
+        let whole = self.least_chain(self.microbatches())?;
+        if self.pipeline.schedule.kind.name() != "1f1b" {
+            return Some(whole);
+        }
+        let (p, m) = (u64::from(self.mesh.pp), self.mesh.num_microbatches);
+        let hops = 2.0 * (p - 1) as f64 * self.times.least_hop();
+        let trip = self.times.whole(keep(self.pipeline.recompute)) + hops;
+        Some(whole.max(round_trips(p, m, trip, |last| self.least_chain(last).unwrap_or(0.0))))
+    }
+
+    /// The least T for which every rank can take its share, found by halving. Taking as many units as T and memory allow is
+    /// never worse for the ranks behind: they begin later by less than what they are spared.
+    fn least_chain(&self, microbatches: f64) -> Option<f64> {
+        let mut low = microbatches * self.times.whole(self.pipeline.recompute) / f64::from(self.mesh.pp);
+        if self.reaches_end(microbatches, low) {
+            return Some(low);
+        }
+        let mut high = low;
+        loop {
+            high *= 1.25;
+            if self.reaches_end(microbatches, high) {
+                break;
+            }
+            if high > 64.0 * low.max(f64::MIN_POSITIVE) {
+                return self.reaches_end(microbatches, f64::INFINITY).then_some(low);
+            }
+        }
+        for _ in 0..HALVINGS {
+            let middle = 0.5 * (low + high);
+            if self.reaches_end(microbatches, middle) { high = middle } else { low = middle }
+        }
+        Some(low)
+    }
+
+    /// Whether ranks that take as many units as a step of `step` seconds allows reach the last one.
+    fn reaches_end(&self, microbatches: f64, step: f64) -> bool {
+        let (ranks, units) = (self.ranks(), self.times.len());
+        if units < ranks {
+            return false;
+        }
+        let hop = 2.0 * self.times.least_hop();
+        let mut start = 0;
+        for rank in 0..ranks {
+            let before = self.lead_before(start) + hop * rank as f64;
+            let most = units - (ranks - 1 - rank);
+            let fits = |end: usize| {
+                let range = start..end;
+                before + microbatches * self.times.work(&range, self.pipeline.recompute) <= step
+                    && self.may_fit(&range, rank)
+            };
+            let end = last_where(start, most, fits);
+            if end <= start {
+                return false;
+            }
+            start = end;
+        }
+        start == units
+    }
+
+    fn lead_before(&self, unit: usize) -> f64 {
+        let [forward, input, weight] = self.times.stage(&(0..unit), keep(self.pipeline.recompute));
+        if self.splits_backward() { forward + input } else { forward + input + weight }
+    }
+}
+
+/// A counted number of recomputed layers adds to every stage, not to every unit.
+fn keep(recompute: Recompute) -> Recompute {
+    match recompute {
+        Recompute::Full { layers: Some(_) } => Recompute::None,
+        other => other,
+    }
+}
+
+/// The largest value above `low`, up to `high`, for which a test holds that holds up to some value; `low` if for none.
+fn last_where(mut low: usize, mut high: usize, holds: impl Fn(usize) -> bool) -> usize {
+    while low < high {
+        let middle = low + (high - low).div_ceil(2);
+        if holds(middle) { low = middle } else { high = middle - 1 }
+    }
+    low
+}
+
+#[cfg(test)]
+mod tests {
+    use super::last_where;
+
+    #[test]
+    fn the_last_value_that_holds_is_found() {
+        for limit in 0..12 {
+            assert_eq!(last_where(2, 9, |value| value <= limit), limit.clamp(2, 9));
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! What every unit of the model needs in memory: running sums that no rank's true peak is below.
+
+use crate::families::least_middle;
+use crate::problem::Problem;
+use crate::space::Mesh;
+use crate::times::Mode;
+use crate::units::Units;
+use cost_models::ParallelConfig;
+use cost_models::memory::{LayerMemory, MemoryContext, MemoryError};
+use cost_models::model::Layer;
+use cost_models::schedule::{Schedule, Vocabulary};
+use std::ops::Range;
+
+/// Bytes of the units of a model under one layout, and the room for them on a GPU.
+#[derive(Debug, Clone)]
+pub struct UnitBytes {
+    /// Parameters, gradients and optimizer state before each unit.
+    state: Vec<f64>,
+    /// Saved activations of a microbatch before each unit, by mode.
+    saved: [Vec<f64>; 3],
+    /// What the limit leaves for state and activations.
+    room: f64,
+    /// The least state, and the least saved bytes by mode, of a block.
+    leanest: (f64, [f64; 3]),
+}
+
+impl UnitBytes {
+    /// The table of a layout.
+    ///
+    /// # Errors
+    /// [`MemoryError`] for degrees or sizes of 0.
+    pub fn new(problem: &Problem, units: &Units, parallel: &ParallelConfig) -> Result<Self, MemoryError> {
+        let context =
+            MemoryContext::new(problem.model, problem.cluster, problem.workload, problem.runtime, parallel)?;
+        let facts = &problem.runtime.facts;
+        let uncertain = facts.offloaded_layers > 0 || facts.recompute_every.is_some();
+        let mut kinds: Vec<(&Layer, LayerMemory)> = Vec::new();
+        let mut table = Self {
+            state: vec![0.0],
+            saved: [vec![0.0], vec![0.0], vec![0.0]],
+            room: room(problem, &context),
+            leanest: (f64::INFINITY, [f64::INFINITY; 3]),
+        };
+        for unit in units.as_slice() {
+            let (mut state, mut saved) = (0.0, [0.0; 3]);
+            for index in unit.layers.clone() {
+                let layer = &problem.model.layers[index];
+                let known = kinds.iter().find(|(kind, _)| *kind == layer).map(|(_, memory)| *memory);
+                let memory = known.unwrap_or_else(|| {
+                    let memory = context.layer_memory(index);
+                    kinds.push((layer, memory));
+                    memory
+                });
+                state += memory.state.resident().get();
+                let shares = if uncertain { [0.0; 3] } else { saved_bytes(layer, &memory) };
+                saved.iter_mut().zip(shares).for_each(|(sum, bytes)| *sum += bytes);
+            }
+            table.push(state, saved);
+            if unit.body {
+                table.leanest.0 = table.leanest.0.min(state);
+                table.leanest.1.iter_mut().zip(saved).for_each(|(least, bytes)| *least = least.min(bytes));
+            }
+        }
+        Ok(table)
+    }
+
+    fn push(&mut self, state: f64, saved: [f64; 3]) {
+        let next = |sums: &[f64], value: f64| sums.last().copied().unwrap_or(0.0) + value;
+        self.state.push(next(&self.state, state));
+        for (sums, bytes) in self.saved.iter_mut().zip(saved) {
+            let sum = next(sums, bytes);
+            sums.push(sum);
+        }
+    }
+
+    /// Whether a rank with these units, of which `in_flight` microbatches are held, may fit. Never false for one that does.
+    #[must_use]
+    pub fn may_fit(&self, units: &Range<usize>, mode: Mode, in_flight: f64) -> bool {
+        let saved = &self.saved[mode as usize];
+        let state = self.state[units.end] - self.state[units.start];
+        state + in_flight * (saved[units.end] - saved[units.start]) <= self.room * (1.0 + 1e-12)
+    }
+
+    /// The same with the units `again` recomputed fully and the others not at all.
+    #[must_use]
+    pub fn may_fit_in_part(&self, units: &Range<usize>, again: &Range<usize>, in_flight: f64) -> bool {
+        let of = |sums: &[f64], range: &Range<usize>| sums[range.end] - sums[range.start];
+        let [keep, _, full] = &self.saved;
+        let saved = of(keep, units) - of(keep, again) + of(full, again);
+        of(&self.state, units) + in_flight * saved <= self.room * (1.0 + 1e-12)
+    }
+
+    /// Whether a rank with so many blocks may fit.
+    #[must_use]
+    pub fn blocks_may_fit(&self, blocks: usize, mode: Mode, in_flight: f64) -> bool {
+        let (state, saved) = self.leanest;
+        blocks == 0 || blocks as f64 * (state + in_flight * saved[mode as usize]) <= self.room * (1.0 + 1e-12)
+    }
+
+    /// Whether the average rank may fit: if not, no split of the model does.
+    #[must_use]
+    pub fn average_may_fit(&self, ranks: f64, mode: Mode, in_flight: f64) -> bool {
+        let last = |sums: &[f64]| sums.last().copied().unwrap_or(0.0);
+        last(&self.state) + in_flight * last(&self.saved[mode as usize]) <= self.room * ranks * (1.0 + 1e-12)
+    }
+}
+
+/// Only blocks are ever recomputed.
+fn saved_bytes(layer: &Layer, memory: &LayerMemory) -> [f64; 3] {
+    if !matches!(layer, Layer::Block(_) | Layer::Mtp(_)) {
+        return [memory.saved.get(); 3];
+    }
+    [memory.saved.get(), memory.saved_selective.get(), memory.saved_full.get()]
+}
+
+fn room(problem: &Problem, context: &MemoryContext) -> f64 {
+    let reserve = &problem.runtime.memory.reserve;
+    let allocated = (problem.limit().get() - reserve.bytes) / reserve.ratio.max(1e-9);
+    allocated - context.workspace_bytes() - context.mask_bytes()
+}
+
+/// Microbatches of all its stages that a rank holds at least when it holds most; `layers` are those dealt out over the stages.
+#[must_use]
+pub fn least_in_flight(schedule: Schedule, mesh: &Mesh, vpp: u32, rank: u32, layers: usize) -> f64 {
+    if schedule.vocabulary != Vocabulary::Whole {
+        return 0.0;
+    }
+    let (m, p) = (mesh.num_microbatches, u64::from(mesh.pp));
+    match schedule.kind.name() {
+        "gpipe" => m as f64,
+        "1f1b" => m.min(p - u64::from(rank)) as f64,
+        "interleaved-1f1b" => interleaved_in_flight(mesh, vpp, rank, layers),
+        _ => 1.0,
+    }
+}
+
+/// After the warm-up a rank holds p microbatches of every chunk but its last, and of that one at most as many. The last
+/// chunk has no more than the share that the splits of several chunks give it.
+fn interleaved_in_flight(mesh: &Mesh, vpp: u32, rank: u32, layers: usize) -> f64 {
+    let (m, p) = (mesh.num_microbatches, u64::from(mesh.pp));
+    let last_chunk = m.min(p).min(2 * (p - 1 - u64::from(rank)) + 1) as f64;
+    let least = least_middle(layers, (mesh.pp * vpp) as usize);
+    if least == 0 || vpp < 2 {
+        return last_chunk;
+    }
+    let share = (least + 1) as f64 / ((vpp - 1) as f64 * least as f64);
+    last_chunk.max(m.min(p) as f64 * (1.0 - share))
+}

@@ -1,0 +1,70 @@
+//! How good a plan is, and what that rests on.
+
+use crate::space::Pruned;
+use cluster_profiles::Seconds;
+use serde::{Deserialize, Serialize};
+
+/// How far a search came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Status {
+    /// No layout of the space is better.
+    Optimal,
+    /// Some layouts were not looked at; `gap` says how much better one could be.
+    Feasible,
+}
+
+/// What was proved about a plan.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Certificate {
+    /// How far the search came.
+    pub status: Status,
+    /// Step time of the plan.
+    pub objective_seconds: Seconds,
+    /// No layout of the space has a shorter step.
+    pub bound_seconds: Seconds,
+    /// `(objective - bound) / objective`, of what the search minimised.
+    pub gap: f64,
+    /// Layouts of the space.
+    pub considered: u64,
+    /// Layouts excluded, by the rule, limit or bound that excluded them.
+    pub pruned: Pruned,
+    /// Layouts that were simulated.
+    pub simulated: u64,
+}
+
+impl Certificate {
+    /// The certificate of a plan worth `value`, where no layout is worth less than `bound`, in the unit of the objective.
+    /// Values closer than rounding count as equal.
+    #[must_use]
+    pub fn new(value: f64, bound: f64, step: Seconds) -> Self {
+        let gap = if value > 0.0 { ((value - bound) / value).max(0.0) } else { 0.0 };
+        let gap = if gap < ROUNDING { 0.0 } else { gap };
+        let status = if gap == 0.0 { Status::Optimal } else { Status::Feasible };
+        Self {
+            status,
+            objective_seconds: step,
+            bound_seconds: step * (1.0 - gap),
+            gap,
+            considered: 0,
+            pruned: Pruned::new(),
+            simulated: 0,
+        }
+    }
+}
+
+/// Relative difference below which two times are the same: sums of a million terms.
+pub const ROUNDING: f64 = 1e-9;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bound_that_meets_the_value_proves_it() {
+        let proved = Certificate::new(4.0, 4.0 * (1.0 - 1e-12), Seconds(4.0));
+        assert_eq!((proved.status, proved.gap, proved.bound_seconds), (Status::Optimal, 0.0, Seconds(4.0)));
+        let open = Certificate::new(4.0, 3.0, Seconds(4.0));
+        assert_eq!((open.status, open.gap, open.bound_seconds), (Status::Feasible, 0.25, Seconds(3.0)));
+    }
+}

@@ -1,0 +1,177 @@
+//! What becomes of a node: its children, or the best split of its layout.
+
+use crate::bound::Layout;
+use crate::leaf::{Leaf, LeafResult};
+use crate::node::Kind;
+use crate::problem::Problem;
+use crate::space::{Mesh, Pipeline, Pruned, SearchSpace, Sharding};
+use crate::tables::Tables;
+use crate::times::{UnitTimes, least_load};
+use crate::units::Units;
+use cluster_profiles::Seconds;
+use cost_models::Recompute;
+use cost_models::rules::RecomputeFreedom;
+use std::sync::Arc;
+
+/// What all nodes share.
+pub struct Tree<'a, 'p> {
+    /// The problem.
+    pub problem: &'a Problem<'p>,
+    /// The model's units.
+    pub units: &'a Units,
+    /// The layouts.
+    pub space: &'a SearchSpace<'p>,
+}
+
+/// What became of a node.
+#[derive(Debug, Default)]
+pub struct Expansion {
+    /// Smaller sets with their bounds.
+    pub children: Vec<(f64, Kind)>,
+    /// Layouts that were excluded.
+    pub pruned: Pruned,
+    /// For one pipeline: its splits, and the number of layouts they stand for.
+    pub leaf: Option<(LeafResult, u64)>,
+}
+
+impl Expansion {
+    fn prune(&mut self, rule: &str, layouts: usize) {
+        *self.pruned.entry(rule.to_owned()).or_default() += layouts as u64;
+    }
+}
+
+impl Tree<'_, '_> {
+    /// Looks at a node; only values below `cutoff` matter.
+    #[must_use]
+    pub fn expand(&self, kind: &Kind, cutoff: f64) -> Expansion {
+        match kind {
+            Kind::Mesh(mesh) => self.expand_mesh(mesh, cutoff),
+            Kind::Pipeline(tables, pipeline) => self.tighten(tables, pipeline, cutoff),
+            Kind::Splits(tables, pipeline) => self.solve(tables, pipeline, cutoff),
+        }
+    }
+
+    /// A value that no layout of a mesh beats, from the times of a microbatch through every kind of layer.
+    #[must_use]
+    pub fn mesh_bound(&self, mesh: &Mesh, works: &[(u32, f64)]) -> f64 {
+        let load = mesh.num_microbatches as f64 * least_load(works, mesh.pp);
+        self.value_bound(load + self.problem.runtime.time.step.get(), load)
+    }
+
+    fn load(&self, mesh: &Mesh, times: &UnitTimes) -> f64 {
+        let average = times.whole(Recompute::None) / f64::from(mesh.pp);
+        mesh.num_microbatches as f64 * average.max(times.granular_load(mesh.pp, Recompute::None))
+    }
+
+    fn value_bound(&self, step: f64, load: f64) -> f64 {
+        self.problem.objective.bound(self.problem.cluster, Seconds(step), Seconds(load))
+    }
+
+    /// Every pipeline of a mesh. Without a pipeline the way the state is sharded may change what a layer costs, so that
+    /// shardings are apart.
+    fn expand_mesh(&self, mesh: &Mesh, cutoff: f64) -> Expansion {
+        let mut expansion = Expansion::default();
+        let mut known: Vec<(Vec<Sharding>, Option<Arc<Tables>>)> = Vec::new();
+        for (pipeline, shardings) in self.space.pipelines(mesh, &mut expansion.pruned) {
+            let size = if mesh.pp == 1 { 1 } else { shardings.len() };
+            for group in shardings.chunks(size) {
+                let index = known.iter().position(|(own, _)| own == group).unwrap_or_else(|| {
+                    let tables = Tables::new(self.problem, self.units, mesh, group);
+                    known.push((group.to_vec(), tables.map(Arc::new)));
+                    known.len() - 1
+                });
+                match known[index].1.as_ref().and_then(|tables| self.first_child(tables, pipeline)) {
+                    Some((bound, kind)) if bound < cutoff => expansion.children.push((bound, kind)),
+                    Some(_) => {}
+                    None => expansion.prune("memory", group.len()),
+                }
+            }
+        }
+        expansion
+    }
+
+    fn first_child(&self, tables: &Arc<Tables>, pipeline: Pipeline) -> Option<(f64, Kind)> {
+        let (seconds, pipeline) = self.first_pipeline(pipeline, tables)?;
+        let bound = self.value_bound(seconds + tables.outside(), self.load(&tables.mesh, &tables.times));
+        Some((bound, Kind::Pipeline(Arc::clone(tables), pipeline)))
+    }
+
+    /// The pipeline, with the fewest recomputed layers that may fit where they can be counted, and its bound.
+    fn first_pipeline(&self, pipeline: Pipeline, tables: &Tables) -> Option<(f64, Pipeline)> {
+        let counted = pipeline.recompute == Recompute::Full { layers: None }
+            && self.space.engine().recompute != RecomputeFreedom::AllOrNone;
+        if !counted {
+            return self.layout(&pipeline, tables).pipeline_bound().map(|bound| (bound, pipeline));
+        }
+        let with = |layers: u32| Pipeline { recompute: Recompute::Full { layers: Some(layers) }, ..pipeline };
+        let may_fit = |layers: u32| self.layout(&with(layers), tables).some_split_may_fit();
+        let (mut low, mut high) = (1, self.most_layers(&tables.mesh, pipeline.vpp));
+        if !may_fit(high) {
+            return None;
+        }
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if may_fit(middle) { high = middle } else { low = middle + 1 }
+        }
+        let bound = self.layout(&with(low), tables).pipeline_bound()?;
+        Some((bound, with(low)))
+    }
+
+    /// The most blocks a stage can have.
+    fn most_layers(&self, mesh: &Mesh, vpp: u32) -> u32 {
+        let blocks: u32 = self.units.as_slice().iter().map(|unit| unit.blocks).sum();
+        if vpp > 1 { blocks.div_ceil(mesh.pp * vpp) + 1 } else { blocks.max(1) }
+    }
+
+    fn layout<'t>(&self, pipeline: &'t Pipeline, tables: &'t Tables) -> Layout<'t> {
+        let body = self.units.len() - self.units.leading() - self.units.trailing();
+        Layout { mesh: &tables.mesh, pipeline, times: &tables.times, bytes: &tables.bytes, body }
+    }
+
+    fn leaf<'t>(&'t self, pipeline: &'t Pipeline, tables: &'t Tables) -> Leaf<'t, 't> {
+        let layout = self.layout(pipeline, tables);
+        Leaf { problem: self.problem, units: self.units, layout, tables, freedom: self.space.engine().stages }
+    }
+
+    /// The same pipeline with the bound of its best split.
+    fn tighten(&self, tables: &Arc<Tables>, pipeline: &Pipeline, cutoff: f64) -> Expansion {
+        let leaf = self.leaf(pipeline, tables);
+        if leaf.is_listed_chain() || tables.mesh.pp == 1 {
+            return self.solve(tables, pipeline, cutoff);
+        }
+        let bound = leaf.family_bound().filter(|bound| *bound < cutoff);
+        let child = bound.map(|bound| (bound, Kind::Splits(Arc::clone(tables), *pipeline)));
+        Expansion { children: child.into_iter().collect(), ..Expansion::default() }
+    }
+
+    fn solve(&self, tables: &Arc<Tables>, pipeline: &Pipeline, cutoff: f64) -> Expansion {
+        let mut expansion = Expansion::default();
+        let result = self.leaf(pipeline, tables).solve(cutoff);
+        let next = self.one_layer_more(tables, pipeline, cutoff);
+        let layouts = if next.is_some() { 0 } else { tables.shardings.len() };
+        let too_large = result.simulated == 0 && result.too_large > 0;
+        if too_large {
+            expansion.prune("memory", layouts);
+        }
+        expansion.children.extend(next);
+        expansion.leaf = Some((result, if too_large { 0 } else { layouts as u64 }));
+        expansion
+    }
+
+    /// The same with one more layer recomputed.
+    fn one_layer_more(&self, tables: &Arc<Tables>, pipeline: &Pipeline, cutoff: f64) -> Option<(f64, Kind)> {
+        let Recompute::Full { layers: Some(layers) } = pipeline.recompute else { return None };
+        let mesh = &tables.mesh;
+        if layers >= self.most_layers(mesh, pipeline.vpp) {
+            return None;
+        }
+        let more = Pipeline { recompute: Recompute::Full { layers: Some(layers + 1) }, ..*pipeline };
+        let sharding = tables.shardings.first()?.sharding;
+        if !self.space.allows(&mesh.with(&more, sharding)) {
+            return None;
+        }
+        let seconds = self.layout(&more, tables).pipeline_bound()?;
+        let bound = self.value_bound(seconds + tables.outside(), self.load(mesh, &tables.times));
+        (bound < cutoff).then(|| (bound, Kind::Pipeline(Arc::clone(tables), more)))
+    }
+}

@@ -1,0 +1,236 @@
+//! Why nothing fits, and what would.
+
+use crate::families::even_ends;
+use crate::problem::Problem;
+use crate::solve::{best_of, space_of};
+use crate::space::{Mesh, Pruned, SearchSpace};
+use crate::splits::stage_map;
+use crate::times::run_of;
+use crate::units::Units;
+use cluster_profiles::Bytes;
+use cost_models::memory::rank_memory;
+use cost_models::rules::ENGINES;
+use cost_models::{Optimizer, ParallelConfig, RankMemory, Runtime, Workload};
+use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
+
+/// Why no layout will do.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Infeasible {
+    /// The memory term that is largest on the fullest rank of the leanest layout; or, where no layout is legal, the rule
+    /// that excludes most of them, `constraint` for what was fixed and forbidden.
+    pub binding_term: String,
+    /// Bytes by which the leanest layout exceeds the limit; 0 where no layout is legal.
+    pub shortfall_bytes: Bytes,
+    /// The reason in words.
+    pub reason: String,
+    /// The leanest layout, if any is legal.
+    pub leanest: Option<Leanest>,
+    /// Changes that would give a plan, each tried.
+    pub nearest: Vec<Change>,
+}
+
+/// A change to the problem that gives a plan.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Change {
+    /// What to change.
+    pub change: String,
+    /// The layout that then is best.
+    pub parallel: ParallelConfig,
+}
+
+/// The layout that needs least memory, and its fullest rank.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Leanest {
+    /// Its degrees.
+    pub parallel: ParallelConfig,
+    /// The memory of its fullest rank.
+    pub memory: RankMemory,
+}
+
+/// Explains a problem without a plan.
+#[must_use]
+pub fn explain(problem: &Problem, pruned: &Pruned) -> Infeasible {
+    let nearest = nearest(problem);
+    match leanest(problem) {
+        Some(leanest) => too_large(problem, leanest, nearest),
+        None => illegal(problem, pruned, nearest),
+    }
+}
+
+fn too_large(problem: &Problem, leanest: Leanest, nearest: Vec<Change>) -> Infeasible {
+    let memory = &leanest.memory;
+    let (term, bytes) = memory
+        .terms()
+        .into_iter()
+        .max_by(|a, b| a.1.get().total_cmp(&b.1.get()))
+        .unwrap_or(("parameters", Bytes::ZERO));
+    let limit = problem.limit();
+    let reason = format!(
+        "the leanest layout needs {:.1} GiB on pipeline rank {}, {:.1} GiB of it {term}; the limit is {:.1} GiB",
+        memory.peak_bytes.as_gib(),
+        memory.rank,
+        bytes.as_gib(),
+        limit.as_gib()
+    );
+    let shortfall = (memory.peak_bytes - limit).max(Bytes::ZERO);
+    Infeasible {
+        binding_term: term.to_owned(),
+        shortfall_bytes: shortfall,
+        reason,
+        leanest: Some(leanest),
+        nearest,
+    }
+}
+
+fn illegal(problem: &Problem, pruned: &Pruned, nearest: Vec<Change>) -> Infeasible {
+    let legal = pruned.iter().filter(|(rule, _)| !["memory", "bound"].contains(&rule.as_str()));
+    let most = legal.max_by_key(|(_, layouts)| **layouts);
+    let rule = most.map_or("constraint", |(rule, _)| rule.as_str());
+    let reason = if rule == "constraint" {
+        let texts: Vec<String> =
+            problem.constraints.as_slice().iter().map(crate::constraint::Constraint::describe).collect();
+        format!("no legal layout keeps {}", texts.join(" "))
+    } else {
+        let rules = ENGINES.iter().flat_map(|engine| engine.rules);
+        let statement = rules.into_iter().find(|known| known.id == rule).map_or("", |known| known.statement);
+        format!("no layout on {} GPUs is legal: {statement}", problem.cluster.gpu_count())
+    };
+    Infeasible { binding_term: rule.to_owned(), shortfall_bytes: Bytes::ZERO, reason, leanest: None, nearest }
+}
+
+/// The legal layout with the smallest peak among those with even stages, the smallest micro batch, everything recomputed
+/// and all state sharded as far as may be.
+#[must_use]
+pub fn leanest(problem: &Problem) -> Option<Leanest> {
+    let units = Units::new(problem.model);
+    let space = space_of(problem);
+    let meshes = space.meshes().list;
+    let same = |a: &Mesh, b: &Mesh| {
+        Mesh { micro_batch_size: 0, num_microbatches: 0, ..*a }
+            == Mesh { micro_batch_size: 0, num_microbatches: 0, ..*b }
+    };
+    let smallest: Vec<&Mesh> = meshes.chunk_by(|a, b| same(a, b)).filter_map(|group| group.first()).collect();
+    let peaks: Vec<Option<Leanest>> =
+        smallest.par_iter().map(|mesh| leanest_of(problem, &units, &space, mesh)).collect();
+    let lean = peaks.into_iter().flatten();
+    lean.min_by(|a, b| a.memory.peak_bytes.get().total_cmp(&b.memory.peak_bytes.get()))
+}
+
+fn leanest_of(problem: &Problem, units: &Units, space: &SearchSpace, mesh: &Mesh) -> Option<Leanest> {
+    let recompute = space.recomputes().iter().copied().max()?;
+    let sharding = space
+        .shardings(mesh)
+        .into_iter()
+        .max_by_key(|s| (s.zero_stage, std::cmp::Reverse(s.dp_replicate)))?;
+    let pipelines = space.pipelines(mesh, &mut Pruned::new()).into_iter();
+    let able =
+        pipelines.filter(|(pipeline, legal)| pipeline.recompute == recompute && legal.contains(&sharding));
+    let (pipeline, _) = able.min_by_key(|(pipeline, _)| pipeline.vpp)?;
+    let parallel = mesh.with(&pipeline, sharding);
+    let placement = pipeline.schedule.kind.definition().placement;
+    let ends = even_ends(units, (mesh.pp * pipeline.vpp) as usize);
+    let stages = stage_map(units, &parallel, placement, &ends);
+    let ranks = rank_memory(&run_of(problem, &parallel, &stages)).ok()?;
+    let memory = ranks.into_iter().max_by(|a, b| a.peak_bytes.get().total_cmp(&b.peak_bytes.get()))?;
+    Some(Leanest { parallel, memory })
+}
+
+/// Changes of one input, each the smallest of its kind that gives a plan.
+fn nearest(problem: &Problem) -> Vec<Change> {
+    let mut changes = Vec::new();
+    changes.extend(more_gpus(problem));
+    changes.extend(shorter_sequence(problem));
+    changes.extend(other_batch(problem));
+    changes.extend(smaller_optimizer(problem));
+    changes.extend(offloaded_optimizer(problem));
+    changes.extend(larger_limit(problem));
+    changes.extend(fewer_constraints(problem));
+    changes
+}
+
+/// The change, if the changed problem has a plan.
+fn tried(problem: &Problem, change: String) -> Option<Change> {
+    let fits = leanest(problem).is_some_and(|lean| lean.memory.peak_bytes <= problem.limit());
+    let best = fits.then(|| best_of(problem))??;
+    Some(Change { change, parallel: best.parallel })
+}
+
+fn more_gpus(problem: &Problem) -> Option<Change> {
+    let gpus = problem.cluster.gpu_count();
+    let node = u64::from(problem.cluster.main().node.gpus);
+    let sizes = [2, 3, 4, 6, 8, 12, 16, 32, 64].map(|factor| gpus * factor);
+    let below_two = (gpus + 1..2 * gpus).filter(|size| size.is_multiple_of(node)).take(3);
+    below_two.chain(sizes).find_map(|size| {
+        let cluster = problem.cluster.resized(size).ok()?;
+        tried(&Problem { cluster: &cluster, ..problem.clone() }, format!("use {size} GPUs"))
+    })
+}
+
+fn shorter_sequence(problem: &Problem) -> Option<Change> {
+    let lengths =
+        (1..=6).map(|halvings| problem.workload.seq_len >> halvings).filter(|length| *length >= 128);
+    lengths.into_iter().find_map(|seq_len| {
+        let workload = Workload { seq_len, ..problem.workload.clone() };
+        tried(
+            &Problem { workload: &workload, ..problem.clone() },
+            format!("train on sequences of {seq_len} tokens"),
+        )
+    })
+}
+
+fn other_batch(problem: &Problem) -> Option<Change> {
+    let batch = problem.workload.global_batch;
+    let gpus = problem.cluster.gpu_count();
+    let smaller = (1..=3).map(|halvings| batch >> halvings).filter(|batch| *batch > 0);
+    let whole = [batch / gpus * gpus, batch.div_ceil(gpus) * gpus];
+    smaller.chain(whole).filter(|size| *size > 0 && *size != batch).find_map(|global_batch| {
+        let workload = Workload { global_batch, ..problem.workload.clone() };
+        tried(
+            &Problem { workload: &workload, ..problem.clone() },
+            format!("use a global batch of {global_batch}"),
+        )
+    })
+}
+
+fn smaller_optimizer(problem: &Problem) -> Option<Change> {
+    if problem.workload.optimizer != Optimizer::Adamw {
+        return None;
+    }
+    let workload = Workload { optimizer: Optimizer::AdamwBf16, ..problem.workload.clone() };
+    tried(
+        &Problem { workload: &workload, ..problem.clone() },
+        "keep Adam's moments in bf16 (adamw-bf16)".to_owned(),
+    )
+}
+
+fn offloaded_optimizer(problem: &Problem) -> Option<Change> {
+    if problem.runtime.memory.state.optimizer_offload >= 1.0 {
+        return None;
+    }
+    let mut runtime: Runtime = problem.runtime.clone();
+    runtime.memory.state.optimizer_offload = 1.0;
+    tried(&Problem { runtime: &runtime, ..problem.clone() }, "offload the optimizer to the host".to_owned())
+}
+
+fn larger_limit(problem: &Problem) -> Option<Change> {
+    let capacities = problem.cluster.groups.iter().map(|group| group.gpu.memory.get());
+    let capacity = Bytes(capacities.fold(f64::INFINITY, f64::min));
+    let needed = leanest(problem)?.memory.peak_bytes;
+    if needed > capacity || needed <= problem.limit() {
+        return None;
+    }
+    let limit = Bytes((needed.as_gib() * 10.0).ceil() / 10.0 * Bytes::GIB).min(capacity);
+    let change = format!("allow {:.1} GiB per GPU (--memory-limit)", limit.as_gib());
+    tried(&Problem { memory_limit: Some(limit), ..problem.clone() }, change)
+}
+
+/// Leaving out one constraint, where that is enough.
+fn fewer_constraints(problem: &Problem) -> Vec<Change> {
+    let all = problem.constraints.as_slice();
+    let without = |index: usize| {
+        let constraints = problem.constraints.without(index);
+        tried(&Problem { constraints, ..problem.clone() }, format!("drop {}", all[index].describe()))
+    };
+    (0..all.len()).filter_map(without).collect()
+}

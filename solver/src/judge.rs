@@ -1,0 +1,91 @@
+//! Tries splits: which sharding fits, how long the step is, whether it is the best so far.
+
+use crate::families::Ends;
+use crate::leaf::{Candidate, Leaf, LeafResult, memory_of};
+use crate::splits::{most_recomputable, normalised, stage_map};
+use crate::times::run_of;
+use cluster_profiles::Seconds;
+use cost_models::memory::MemoryTable;
+use cost_models::{ParallelConfig, StageMap, estimate};
+
+/// Simulates the splits of a leaf and keeps the best.
+pub struct Judge<'a, 'p> {
+    leaf: &'a Leaf<'a, 'p>,
+    layouts: &'a [ParallelConfig],
+    memory: Vec<Option<Option<MemoryTable<'a>>>>,
+    /// Whether a rank may come so near to its GPU's capacity that the estimate adds a penalty, which a sharding with more
+    /// traffic may avoid.
+    near_edge: bool,
+    /// Only values below this matter.
+    pub cutoff: f64,
+    /// What came of it so far.
+    pub result: LeafResult,
+}
+
+impl<'a, 'p> Judge<'a, 'p> {
+    /// A judge of a leaf, whose layout with every sharding is given.
+    #[must_use]
+    pub fn new(leaf: &'a Leaf<'a, 'p>, layouts: &'a [ParallelConfig], cutoff: f64) -> Self {
+        let memory = layouts.iter().map(|_| None).collect();
+        let problem = leaf.problem;
+        let default = crate::problem::Problem { memory_limit: None, ..problem.clone() }.limit();
+        Self {
+            leaf,
+            layouts,
+            memory,
+            near_edge: problem.limit() > default,
+            cutoff,
+            result: LeafResult::default(),
+        }
+    }
+
+    /// Tries a split whose pipeline takes at least `pipeline` seconds.
+    pub fn try_split(&mut self, ends: &Ends, pipeline: f64) {
+        let leaf = self.leaf;
+        let outside = |(index, parallel)| (leaf.outside_of(ends, parallel), index);
+        let mut order: Vec<(f64, usize)> = self.layouts.iter().enumerate().map(outside).collect();
+        order.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let mut fitted = false;
+        for (outside, index) in order {
+            if leaf.value_bound(pipeline + outside) >= self.cutoff {
+                return;
+            }
+            if let Some((parallel, stages)) = self.fitting(index, ends) {
+                fitted = true;
+                self.simulate(parallel, stages);
+                if !self.near_edge {
+                    break;
+                }
+            }
+        }
+        self.result.too_large += u64::from(!fitted);
+    }
+
+    /// The layout with a sharding, if it fits.
+    fn fitting(&mut self, index: usize, ends: &Ends) -> Option<(ParallelConfig, StageMap)> {
+        let leaf = self.leaf;
+        let parallel = &self.layouts[index];
+        let stages = stage_map(leaf.units, parallel, leaf.placement(), ends);
+        let memory = self.memory[index].get_or_insert_with(|| memory_of(leaf.problem, parallel)).as_ref()?;
+        let limit = leaf.problem.limit().get();
+        let reserve = &leaf.problem.runtime.memory.reserve;
+        let peaks = memory.peaks(&stages).ok()?;
+        if peaks.iter().any(|peak| reserve.reserved_bytes(peak.allocated()) > limit) {
+            return None;
+        }
+        let recompute = normalised(parallel.recompute, most_recomputable(leaf.units, ends));
+        Some((ParallelConfig { recompute, ..parallel.clone() }, stages.with_recompute(recompute)))
+    }
+
+    fn simulate(&mut self, parallel: ParallelConfig, stages: StageMap) {
+        let leaf = self.leaf;
+        let Ok(estimate) = estimate(&run_of(leaf.problem, &parallel, &stages)) else { return };
+        self.result.simulated += 1;
+        let load = Seconds(leaf.layout.average_load());
+        let value = leaf.problem.objective.value(leaf.problem.cluster, estimate.step_time_seconds, load);
+        if value < self.cutoff {
+            self.cutoff = value;
+            self.result.best = Some(Candidate { value, parallel, stages, estimate });
+        }
+    }
+}

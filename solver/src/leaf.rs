@@ -1,0 +1,344 @@
+//! One mesh with one pipeline: its splits in the order of their bounds, simulated until none can be better.
+//!
+//! Where the state lives does not change how long the pipeline takes, so that every split is tried with all shardings at
+//! once: the one with least traffic that fits.
+
+use crate::bound::Layout;
+use crate::families::{Ends, Slack, balanced, even_ends};
+use crate::judge::Judge;
+use crate::order_bound::{Interleaving, round_trips};
+use crate::partition::{Chain, SplitTable, StageCosts, StageTimes};
+use crate::problem::Problem;
+use crate::space::Sharding;
+use crate::splits::ranges;
+use crate::tables::Tables;
+use crate::times::{RankShare, outside_of};
+use crate::units::Units;
+use cluster_profiles::Seconds;
+use cost_models::memory::{MemoryContext, MemoryTable};
+use cost_models::rules::StageFreedom;
+use cost_models::schedule::{BoundInput, Hop, OpCosts, Placement, Vocabulary, bound};
+use cost_models::stages::default_stages;
+use cost_models::{Estimate, ParallelConfig, Stage, StageMap};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// A layout with stages, as estimated.
+#[derive(Debug, Clone)]
+pub struct Candidate {
+    /// What is minimised.
+    pub value: f64,
+    /// The degrees.
+    pub parallel: ParallelConfig,
+    /// The layers of every stage.
+    pub stages: StageMap,
+    /// Its prediction.
+    pub estimate: Estimate,
+}
+
+/// What came of a layout.
+#[derive(Debug, Default)]
+pub struct LeafResult {
+    /// Its best split, if any is below the cutoff.
+    pub best: Option<Candidate>,
+    /// A bound on splits that were not looked at; none if all were.
+    pub open: Option<f64>,
+    /// Splits simulated.
+    pub simulated: u64,
+    /// Splits that did not fit.
+    pub too_large: u64,
+}
+
+/// A layout to be split.
+pub struct Leaf<'a, 'p> {
+    /// The problem.
+    pub problem: &'a Problem<'p>,
+    /// The model's units.
+    pub units: &'a Units,
+    /// Degrees, pipeline, tables.
+    pub layout: Layout<'a>,
+    /// What is known of the mesh, with the shardings it may have.
+    pub tables: &'a Tables,
+    /// Which splits the engine takes.
+    pub freedom: StageFreedom,
+}
+
+/// Splits of one stage per rank that are simulated per layout at most.
+const MOST_SIMULATED: u64 = 64;
+/// Splits of one stage per rank that are listed per layout at most, simulated or not.
+const MOST_LISTED: usize = 2048;
+/// How far above the least bound splits are listed at first, and by how much that grows.
+const FIRST_MARGIN: f64 = 0.01;
+const MARGIN_GROWTH: f64 = 4.0;
+
+impl Leaf<'_, '_> {
+    /// Looks for the best split with a value below `cutoff`.
+    #[must_use]
+    pub fn solve(&self, cutoff: f64) -> LeafResult {
+        let shardings = self.tables.shardings.iter();
+        let layouts: Vec<ParallelConfig> = shardings.map(|sharded| self.parallel(sharded.sharding)).collect();
+        let mut judge = Judge::new(self, &layouts, cutoff);
+        if self.is_listed_chain() {
+            self.try_chain(&mut judge);
+        } else {
+            self.try_family(&mut judge);
+        }
+        judge.result
+    }
+
+    /// Whether any contiguous split with one stage per rank may run.
+    #[must_use]
+    pub fn is_listed_chain(&self) -> bool {
+        self.layout.mesh.pp > 1 && self.freedom == StageFreedom::Listed && self.layout.is_chain()
+    }
+
+    /// How stages lie on ranks.
+    #[must_use]
+    pub fn placement(&self) -> Placement {
+        self.layout.pipeline.schedule.kind.definition().placement
+    }
+
+    /// The layout with a sharding.
+    #[must_use]
+    pub fn parallel(&self, sharding: Sharding) -> ParallelConfig {
+        self.layout.mesh.with(self.layout.pipeline, sharding)
+    }
+
+    /// The value no split of the family beats; none if there is none.
+    #[must_use]
+    pub fn family_bound(&self) -> Option<f64> {
+        self.family().iter().map(|ends| self.family_value(ends)).reduce(f64::min)
+    }
+
+    fn family_value(&self, ends: &Ends) -> f64 {
+        self.value_bound(self.split_bound(ends) + self.tables.outside())
+    }
+
+    /// A finite list of splits.
+    fn try_family(&self, judge: &mut Judge) {
+        let mut list: Vec<(f64, Ends)> =
+            self.family().into_iter().map(|ends| (self.family_value(&ends), ends)).collect();
+        list.sort_by(|a, b| a.0.total_cmp(&b.0));
+        for (bound, ends) in list {
+            if bound >= judge.cutoff {
+                break;
+            }
+            judge.try_split(&ends, self.split_bound(&ends));
+        }
+    }
+
+    fn family(&self) -> Vec<Ends> {
+        let stages = (self.layout.mesh.pp * self.layout.pipeline.vpp) as usize;
+        if stages == 1 {
+            return vec![vec![self.units.len()]];
+        }
+        match self.freedom {
+            StageFreedom::Own => self.own_split().into_iter().collect(),
+            StageFreedom::Listed => balanced(self.units, stages, self.layout.mesh.pp as usize, self.slack()),
+        }
+    }
+
+    /// The split the engine makes by itself.
+    fn own_split(&self) -> Option<Ends> {
+        let stages = self.layout.mesh.pp * self.layout.pipeline.vpp;
+        if self.problem.model.blocks().next().is_none() {
+            return Some(even_ends(self.units, stages as usize));
+        }
+        let policy = self.problem.runtime.memory.pipeline.split;
+        let parallel = self.parallel(self.tables.shardings.first()?.sharding);
+        let map = default_stages(self.problem.model, &parallel, policy, self.placement()).ok()?;
+        self.units.ends_of(&map)
+    }
+
+    /// What embedding and head are worth in blocks, and one more.
+    fn slack(&self) -> Slack {
+        let times = self.layout.times;
+        let recompute = self.layout.pipeline.recompute;
+        let count = self.units.len();
+        let (first, last) = (self.units.leading(), count - self.units.trailing());
+        let block = times.work(&(first..last), recompute) / (last - first).max(1) as f64;
+        let worth = |units: Range<usize>| {
+            (times.work(&units, recompute) / block.max(f64::MIN_POSITIVE)).ceil() as usize + 1
+        };
+        Slack { first: worth(0..first).min(2), last: worth(last..count).min(6) }
+    }
+
+    /// The objective of a step of at least so many seconds.
+    #[must_use]
+    pub fn value_bound(&self, step: f64) -> f64 {
+        let load = self.layout.average_load();
+        self.problem.objective.bound(self.problem.cluster, Seconds(step), Seconds(load))
+    }
+
+    /// Seconds of the pipeline that no schedule of a split beats.
+    #[must_use]
+    pub fn split_bound(&self, ends: &Ends) -> f64 {
+        let (mesh, pipeline) = (self.layout.mesh, self.layout.pipeline);
+        if mesh.pp == 1 || pipeline.schedule.vocabulary != Vocabulary::Whole {
+            return self.layout.average_load();
+        }
+        let placement = self.placement().ranks_of_stages(mesh.pp, ends.len() as u32);
+        let costs = self.op_costs(ends);
+        let microbatches = u32::try_from(mesh.num_microbatches).unwrap_or(u32::MAX);
+        let input = BoundInput {
+            ranks: mesh.pp,
+            stages: ends.len() as u32,
+            placement: &placement,
+            microbatches,
+            slices: 1,
+            splits_backward: self.layout.splits_backward(),
+            combines: false,
+            vocabulary: Vocabulary::Whole,
+        };
+        let name = pipeline.schedule.kind.name();
+        let ordered = if matches!(name, "1f1b" | "interleaved-1f1b") {
+            let order = Interleaving {
+                ranks: mesh.pp as usize,
+                chunks: pipeline.vpp as usize,
+                microbatches: microbatches as usize,
+            };
+            order.bound(&costs)
+        } else {
+            0.0
+        };
+        let trips = if name == "1f1b" { self.trips_bound(&costs) } else { 0.0 };
+        bound(&input, &costs).max(ordered).max(trips)
+    }
+
+    fn op_costs(&self, ends: &Ends) -> OpCosts {
+        let times = self.layout.times;
+        let hop = |end: &usize| Hop { latency: times.hop_after(*end), transfer: 0.0 };
+        OpCosts {
+            stages: ranges(ends)
+                .map(|range| times.op_times(&range, self.layout.pipeline.recompute))
+                .collect(),
+            hops: ends[..ends.len() - 1].iter().map(hop).collect(),
+            ..OpCosts::default()
+        }
+    }
+
+    /// Round trips of 1F1B, the last of which ends as its chain of stages does.
+    fn trips_bound(&self, costs: &OpCosts) -> f64 {
+        let chain = Chain { microbatches: 0.0, ..self.chain() };
+        let stages: Vec<StageTimes> = costs
+            .stages
+            .iter()
+            .map(|stage| {
+                let work = stage.forward + stage.backward;
+                StageTimes { work, lead: work }
+            })
+            .collect();
+        let work: f64 = stages.iter().map(|stage| stage.work).sum();
+        let hops: f64 = (0..stages.len() - 1).map(|stage| costs.hop_seconds(stage)).sum();
+        let mesh = self.layout.mesh;
+        round_trips(mesh.pp.into(), mesh.num_microbatches, work + 2.0 * hops, |last| {
+            Chain { microbatches: last, ..chain }.bound(&stages)
+        })
+    }
+
+    /// Seconds outside the pipeline of a split.
+    #[must_use]
+    pub fn outside_of(&self, ends: &Ends, parallel: &ParallelConfig) -> f64 {
+        let mesh = self.layout.mesh;
+        let placement = self.placement().ranks_of_stages(mesh.pp, ends.len() as u32);
+        let mut ranks = vec![RankShare { times: Some((0.0, 0.0)), ..RankShare::default() }; mesh.pp as usize];
+        for (range, rank) in ranges(ends).zip(placement) {
+            let share = &mut ranks[usize::from(rank)];
+            share.parameters += self.layout.times.parameters(&range);
+            let [forward, input, weight] = self.layout.times.stage(&range, self.layout.pipeline.recompute);
+            share.times = share.times.map(|(f, b)| (f + forward, b + input + weight));
+        }
+        outside_of(self.problem, parallel, &ranks)
+    }
+
+    /// Every split of one stage per rank, by rising bound. Splits far above the least bound are listed only when the best
+    /// found does not rule them out.
+    fn try_chain(&self, judge: &mut Judge) {
+        let Some(least) = self.layout.pipeline_bound() else { return };
+        let Some(lean) = self.tables.leanest() else { return };
+        let parallel = self.parallel(lean.sharding);
+        let Some(memory) = memory_of(self.problem, &parallel) else { return };
+        let costs = ChainCosts { leaf: self, memory: &memory, known: RefCell::default() };
+        let mut listed = 0;
+        let mut done: Vec<Ends> = Vec::new();
+        let mut margin = FIRST_MARGIN;
+        loop {
+            let limit = least * (1.0 + margin);
+            let table = SplitTable::new(self.chain(), &costs, limit);
+            for split in table.splits(&costs) {
+                listed += 1;
+                let bound = self.value_bound(split.bound.max(least) + self.tables.outside());
+                if bound >= judge.cutoff {
+                    return;
+                }
+                if listed > MOST_LISTED || judge.result.simulated >= MOST_SIMULATED {
+                    judge.result.open = Some(bound);
+                    return;
+                }
+                if !done.contains(&split.ends) {
+                    judge.try_split(&split.ends, self.split_bound(&split.ends));
+                    done.push(split.ends);
+                }
+            }
+            if self.value_bound(limit + self.tables.outside()) >= judge.cutoff || margin > 1e3 {
+                return;
+            }
+            margin *= MARGIN_GROWTH;
+        }
+    }
+
+    fn chain(&self) -> Chain {
+        let times = self.layout.times;
+        Chain {
+            layers: times.len(),
+            stages: self.layout.mesh.pp as usize,
+            microbatches: self.layout.mesh.num_microbatches as f64,
+            hop: times.least_hop(),
+        }
+    }
+}
+
+/// The memory table of a layout.
+#[must_use]
+pub fn memory_of<'a>(problem: &'a Problem, parallel: &'a ParallelConfig) -> Option<MemoryTable<'a>> {
+    let context =
+        MemoryContext::new(problem.model, problem.cluster, problem.workload, problem.runtime, parallel);
+    MemoryTable::new(context.ok()?).ok()
+}
+
+/// Stages of one chunk per rank, with the true memory of each remembered.
+struct ChainCosts<'a, 'p> {
+    leaf: &'a Leaf<'a, 'p>,
+    memory: &'a MemoryTable<'a>,
+    known: RefCell<BTreeMap<(usize, usize, usize), bool>>,
+}
+
+impl StageCosts for ChainCosts<'_, '_> {
+    fn times(&self, stage: usize, layers: Range<usize>) -> Option<StageTimes> {
+        let layout = &self.leaf.layout;
+        if !layout.may_fit(&layers, stage) {
+            return None;
+        }
+        let [forward, input, weight] = layout.times.stage(&layers, layout.pipeline.recompute);
+        let work = forward + input + weight;
+        let lead = if layout.splits_backward() { forward + input } else { work };
+        Some(StageTimes { work, lead })
+    }
+
+    fn confirm(&self, stage: usize, layers: &Range<usize>) -> bool {
+        let key = (stage, layers.start, layers.end);
+        if let Some(known) = self.known.borrow().get(&key) {
+            return *known;
+        }
+        let leaf = self.leaf;
+        let recompute = leaf.layout.pipeline.recompute;
+        let whole =
+            Stage { rank: stage as u32, chunk: 0, layers: leaf.units.layers(layers.clone()), recompute };
+        let peak = self.memory.rank_peak(stage as u32, [&whole]);
+        let reserved = leaf.problem.runtime.memory.reserve.reserved_bytes(peak.allocated());
+        let fits = reserved <= leaf.problem.limit().get();
+        self.known.borrow_mut().insert(key, fits);
+        fits
+    }
+}

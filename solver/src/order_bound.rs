@@ -1,0 +1,146 @@
+//! Bounds that use the order in which 1F1B and interleaved 1F1B run: exact for equal stages, hops included.
+//!
+//! A rank's first backward waits for the first microbatch to come through all stages and back to it; its last forward
+//! is followed by the last microbatch's way to the end and back through all stages. In between the rank does the rest of its
+//! work:
+//!
+//! ```text
+//! T >= ( way to the first backward of rank r )
+//!    + ( work of rank r between its first backward and its last forward )
+//!    + ( way from its last forward to the end )
+//! ```
+//!
+//! With stage time w, hop c, p ranks, v chunks and m microbatches this is m v w + (p - 1) w + 2 (v p - 1) c for equal
+//! stages on the last rank: the step itself.
+
+use cost_models::schedule::OpCosts;
+
+/// Sizes of an interleaved order: ranks, chunks, microbatches; groups of as many microbatches as ranks.
+#[derive(Debug, Clone, Copy)]
+pub struct Interleaving {
+    /// Pipeline ranks.
+    pub ranks: usize,
+    /// Chunks per rank.
+    pub chunks: usize,
+    /// Microbatches.
+    pub microbatches: usize,
+}
+
+impl Interleaving {
+    /// No step with these costs in this order is shorter.
+    #[must_use]
+    pub fn bound(&self, costs: &OpCosts) -> f64 {
+        let whole: f64 = costs.stages.iter().map(|stage| stage.forward + stage.backward).sum();
+        let hops: f64 = (0..costs.stages.len().saturating_sub(1)).map(|stage| costs.hop_seconds(stage)).sum();
+        (0..self.ranks).map(|rank| self.rank_bound(costs, rank, whole + 2.0 * hops)).fold(0.0, f64::max)
+    }
+
+    fn rank_bound(&self, costs: &OpCosts, rank: usize, round_trip: f64) -> f64 {
+        let Some(steady) = self.steady_work(costs, rank) else { return 0.0 };
+        let last_stage = (self.chunks - 1) * self.ranks + rank;
+        let behind = last_stage + 1..costs.stages.len();
+        let detour: f64 = behind
+            .map(|stage| {
+                costs.stages[stage].forward
+                    + costs.stages[stage].backward
+                    + 2.0 * costs.hop_seconds(stage - 1)
+            })
+            .sum();
+        round_trip + detour + steady
+    }
+
+    /// Work between the first backward and the last forward of a rank, both included; none if it does no backward before
+    /// its last forward.
+    fn steady_work(&self, costs: &OpCosts, rank: usize) -> Option<f64> {
+        let (p, v, m) = (self.ranks, self.chunks, self.microbatches);
+        let warmup = if v == 1 { p - 1 - rank } else { 2 * (p - 1 - rank) + (v - 1) * p };
+        let before = warmup + 1;
+        if before >= m * v {
+            return None;
+        }
+        let first_group = if v == 1 { m } else { p.min(m) };
+        let last_group = if v == 1 || m.is_multiple_of(p) { first_group } else { p + m % p };
+        let mut work = 0.0;
+        for chunk in 0..v {
+            let stage = &costs.stages[chunk * p + rank];
+            let forwards = self.share(before, chunk, first_group);
+            let backwards = self.share(before, chunk, last_group);
+            work += m.saturating_sub(forwards) as f64 * stage.forward;
+            work += m.saturating_sub(backwards) as f64 * stage.backward;
+        }
+        Some(work)
+    }
+
+    /// How many of the first `count` forwards (or the last `count` backwards) are of this chunk, in groups of `group`, then of p.
+    fn share(&self, count: usize, chunk: usize, group: usize) -> usize {
+        let of_group = |count: usize, group: usize| count.saturating_sub(chunk * group).min(group);
+        let first = of_group(count.min(group * self.chunks), group);
+        let mut left = count.saturating_sub(group * self.chunks);
+        let mut share = first;
+        while left > 0 {
+            share += of_group(left.min(self.ranks * self.chunks), self.ranks);
+            left = left.saturating_sub(self.ranks * self.chunks);
+        }
+        share
+    }
+}
+
+/// 1F1B holds p microbatches on rank 0, so that every p-th forward there waits for a microbatch's whole way there and back. All
+/// but the last rounds cost that at least; the last p or more microbatches cost what `chain` says of them.
+#[must_use]
+pub fn round_trips(ranks: u64, microbatches: u64, round_trip: f64, chain: impl Fn(f64) -> f64) -> f64 {
+    let rounds = microbatches / ranks;
+    if rounds < 2 {
+        return 0.0;
+    }
+    let last = ranks + microbatches % ranks;
+    (rounds - 1) as f64 * round_trip + chain(last as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cost_models::schedule::{ScheduleKind, ScheduleShape, generate, simulate};
+
+    fn simulated(order: &Interleaving, costs: &OpCosts) -> Result<f64, Box<dyn std::error::Error>> {
+        let shape = ScheduleShape::new(order.ranks as u32, order.microbatches as u32)
+            .with_chunks(order.chunks as u32);
+        let kind = if order.chunks == 1 { ScheduleKind::OneFOneB } else { ScheduleKind::Interleaved };
+        Ok(simulate(&generate(kind, &shape)?, costs)?.makespan)
+    }
+
+    #[test]
+    fn equal_stages_take_exactly_the_bound() -> Result<(), Box<dyn std::error::Error>> {
+        for (ranks, chunks, microbatches) in [(2, 2, 4), (4, 2, 8), (4, 3, 12), (8, 2, 16), (5, 4, 20)] {
+            let order = Interleaving { ranks, chunks, microbatches };
+            let costs = OpCosts::uniform((ranks * chunks) as u32, 2.0, 3.0, 1.0).with_latency(0.25);
+            let (bound, time) = (order.bound(&costs), simulated(&order, &costs)?);
+            assert!((bound - time).abs() < 1e-9, "{order:?}: {bound} {time}");
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn uneven_stages_take_no_less() -> Result<(), Box<dyn std::error::Error>> {
+        let mut state = 7u64;
+        let mut random = move |high: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % high
+        };
+        for _ in 0..400 {
+            let ranks = 2 + random(5) as usize;
+            let chunks = 1 + random(4) as usize;
+            let rest = if chunks == 1 { random(3) as usize } else { 0 };
+            let order = Interleaving { ranks, chunks, microbatches: ranks * (1 + random(4) as usize) + rest };
+            let mut costs =
+                OpCosts::uniform((ranks * chunks) as u32, 1.0, 1.0, 0.0).with_latency(random(3) as f64);
+            for stage in &mut costs.stages {
+                stage.forward = 1.0 + random(9) as f64;
+                stage.backward = 1.0 + random(9) as f64;
+            }
+            let (bound, time) = (order.bound(&costs), simulated(&order, &costs)?);
+            assert!(bound <= time * (1.0 + 1e-12), "{order:?}: {bound} {time}");
+        }
+        Ok(())
+    }
+}

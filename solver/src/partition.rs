@@ -1,0 +1,244 @@
+//! Which contiguous layers go to which stage, one stage per pipeline rank: an exact dynamic program, and the splits in
+//! the order of their bound.
+//!
+//! A rank cannot finish a step before its first microbatch has come through the ranks in front of it, it has done the
+//! work of all m microbatches, and the last gradient has gone back through the ranks in front of it:
+//!
+//! ```text
+//! T >= max over i of ( sum of (a_j + 2 c) for j < i  +  m w_i )
+//! ```
+//!
+//! with `w` the forward and backward of one microbatch on a stage, `a` the forward and the part of the backward that
+//! the previous stage waits for, `c` a hop. The maximum over suffixes obeys `G_i = max(m w_i, a_i + 2 c + G_(i+1))`, so
+//! that the best split from a layer on does not depend on the layers before it: [`SplitTable`] holds its value for
+//! every stage and first layer. [`Splits`] then lists complete splits by rising bound, best first, for as long as the
+//! caller wants: until the simulated time of one is no more than the bound of the next.
+
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
+use std::ops::Range;
+
+/// Times of one microbatch on a stage.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct StageTimes {
+    /// Forward and backward: what the rank is busy for.
+    pub work: f64,
+    /// Forward, and the part of the backward that the previous stage waits for.
+    pub lead: f64,
+}
+
+/// What the layers of a stage cost.
+pub trait StageCosts {
+    /// The times of `layers` as stage `stage`; none where they do not fit or are not allowed there.
+    fn times(&self, stage: usize, layers: Range<usize>) -> Option<StageTimes>;
+
+    /// A second, dearer look at a stage that is about to be part of a split.
+    fn confirm(&self, _stage: usize, _layers: &Range<usize>) -> bool {
+        true
+    }
+}
+
+/// A chain of layers to be cut into stages.
+#[derive(Debug, Clone, Copy)]
+pub struct Chain {
+    /// Layers; a split holds each once, in order.
+    pub layers: usize,
+    /// Stages, one per rank.
+    pub stages: usize,
+    /// Microbatches of a step.
+    pub microbatches: f64,
+    /// Seconds of a message between neighbouring ranks.
+    pub hop: f64,
+}
+
+impl Chain {
+    /// The bound of stages with these times: no schedule of one stage per rank is faster.
+    #[must_use]
+    pub fn bound(&self, stages: &[StageTimes]) -> f64 {
+        let mut lead = 0.0;
+        stages.iter().fold(0.0, |bound: f64, times| {
+            let rank = lead + self.microbatches * times.work;
+            lead += times.lead + 2.0 * self.hop;
+            bound.max(rank)
+        })
+    }
+}
+
+/// The least bound of every suffix, for splits whose bound is at most a cutoff.
+#[derive(Debug)]
+pub struct SplitTable {
+    chain: Chain,
+    /// Value of `stage x (layers + 1) + first layer`; infinite where no split is feasible below the cutoff.
+    values: Vec<f64>,
+    cutoff: f64,
+}
+
+impl SplitTable {
+    /// Fills the table. Stages that alone exceed `cutoff` are not looked at: work only grows with layers.
+    pub fn new(chain: Chain, costs: &impl StageCosts, cutoff: f64) -> Self {
+        let width = chain.layers + 1;
+        let mut table = Self { chain, values: vec![f64::INFINITY; (chain.stages + 1) * width], cutoff };
+        table.values[chain.stages * width + chain.layers] = 0.0;
+        for stage in (0..chain.stages).rev() {
+            let last_start = chain.layers.saturating_sub(chain.stages - stage);
+            let starts = if stage == 0 { 0..=0 } else { stage..=last_start };
+            for first in starts {
+                table.values[stage * width + first] = table.best_from(costs, stage, first);
+            }
+        }
+        table
+    }
+
+    fn best_from(&self, costs: &impl StageCosts, stage: usize, first: usize) -> f64 {
+        let mut best = f64::INFINITY;
+        for (end, times) in self.stages_from(costs, stage, first) {
+            best = best.min(self.joined(times, self.value(stage + 1, end)));
+        }
+        best
+    }
+
+    /// Every feasible end of a stage that begins at `first`, with its times.
+    fn stages_from<'a, C: StageCosts>(
+        &'a self,
+        costs: &'a C,
+        stage: usize,
+        first: usize,
+    ) -> impl Iterator<Item = (usize, StageTimes)> + 'a {
+        let chain = self.chain;
+        let after = chain.stages - stage - 1;
+        let ends = if after == 0 {
+            chain.layers..=chain.layers
+        } else {
+            first + 1..=chain.layers - after.min(chain.layers)
+        };
+        ends.map_while(move |end| match costs.times(stage, first..end) {
+            Some(times) if chain.microbatches * times.work > self.cutoff => None,
+            times => Some((end, times)),
+        })
+        .filter_map(|(end, times)| Some((end, times?)))
+    }
+
+    fn joined(&self, times: StageTimes, rest: f64) -> f64 {
+        let own = self.chain.microbatches * times.work;
+        if rest == 0.0 { own } else { own.max(times.lead + 2.0 * self.chain.hop + rest) }
+    }
+
+    fn value(&self, stage: usize, first: usize) -> f64 {
+        self.values[stage * (self.chain.layers + 1) + first]
+    }
+
+    /// The least bound of all splits; none if no split is feasible below the cutoff.
+    #[must_use]
+    pub fn bound(&self) -> Option<f64> {
+        let bound = self.value(0, 0);
+        (bound.is_finite() && bound <= self.cutoff).then_some(bound)
+    }
+
+    /// Complete splits by rising bound.
+    pub fn splits<'a, C: StageCosts>(&'a self, costs: &'a C) -> Splits<'a, C> {
+        let root =
+            Partial { bound: self.value(0, 0), unevenness: 0.0, ends: Vec::new(), lead: 0.0, reached: 0.0 };
+        Splits { table: self, costs, open: BinaryHeap::from([root]) }
+    }
+}
+
+/// A complete split: the end of every stage, and its bound.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Split {
+    /// One past the last layer of every stage.
+    pub ends: Vec<usize>,
+    /// No schedule of this split is faster.
+    pub bound: f64,
+}
+
+impl Split {
+    /// The layers of every stage.
+    pub fn ranges(&self) -> impl Iterator<Item = Range<usize>> + '_ {
+        let starts = std::iter::once(0).chain(self.ends.iter().copied());
+        starts.zip(&self.ends).map(|(start, &end)| start..end)
+    }
+}
+
+/// The first stages of a split.
+#[derive(Debug, Clone)]
+struct Partial {
+    /// Least bound of any completion.
+    bound: f64,
+    /// Sum of squared works: among equal bounds, even splits come first.
+    unevenness: f64,
+    ends: Vec<usize>,
+    /// Sum of leads and hops so far.
+    lead: f64,
+    /// Largest term of the bound so far.
+    reached: f64,
+}
+
+impl Ord for Partial {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let bound = other.bound.total_cmp(&self.bound);
+        bound
+            .then_with(|| self.ends.len().cmp(&other.ends.len()))
+            .then_with(|| other.unevenness.total_cmp(&self.unevenness))
+            .then_with(|| other.ends.cmp(&self.ends))
+    }
+}
+
+impl PartialOrd for Partial {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Partial {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Partial {}
+
+/// Complete splits by rising bound.
+#[derive(Debug)]
+pub struct Splits<'a, C> {
+    table: &'a SplitTable,
+    costs: &'a C,
+    open: BinaryHeap<Partial>,
+}
+
+impl<C: StageCosts> Splits<'_, C> {
+    fn expand(&mut self, partial: &Partial) {
+        let stage = partial.ends.len();
+        let first = partial.ends.last().copied().unwrap_or(0);
+        let table = self.table;
+        for (end, times) in table.stages_from(self.costs, stage, first) {
+            let rest = table.value(stage + 1, end);
+            let reached = partial.reached.max(partial.lead + table.chain.microbatches * times.work);
+            let lead = partial.lead + times.lead + 2.0 * table.chain.hop;
+            let bound = if rest == 0.0 { reached } else { reached.max(lead + rest) };
+            if bound > table.cutoff || !self.costs.confirm(stage, &(first..end)) {
+                continue;
+            }
+            let mut ends = partial.ends.clone();
+            ends.push(end);
+            let unevenness = partial.unevenness + times.work * times.work;
+            self.open.push(Partial { bound, unevenness, ends, lead, reached });
+        }
+    }
+}
+
+impl<C: StageCosts> Iterator for Splits<'_, C> {
+    type Item = Split;
+
+    fn next(&mut self) -> Option<Split> {
+        while let Some(partial) = self.open.pop() {
+            if partial.bound > self.table.cutoff || partial.bound.is_infinite() {
+                return None;
+            }
+            if partial.ends.len() == self.table.chain.stages {
+                return Some(Split { bound: partial.bound, ends: partial.ends });
+            }
+            self.expand(&partial);
+        }
+        None
+    }
+}

@@ -1,0 +1,105 @@
+//! What is to be planned.
+
+use crate::constraint::Constraints;
+use crate::objective::Objective;
+use cluster_profiles::{Bytes, Cluster};
+use cost_models::rules::{Facts, engine};
+use cost_models::{ModelSpec, Runtime, Workload};
+use std::time::Duration;
+use thiserror::Error;
+
+/// A model, hardware and a workload, and what a plan is to be best at.
+#[derive(Debug, Clone)]
+pub struct Problem<'a> {
+    /// The model.
+    pub model: &'a ModelSpec,
+    /// The cluster, with exactly the GPUs to use (or, where the objective may leave some idle, the most).
+    pub cluster: &'a Cluster,
+    /// One optimizer step.
+    pub workload: &'a Workload,
+    /// The engine.
+    pub runtime: &'a Runtime,
+    /// What is fixed and forbidden.
+    pub constraints: Constraints,
+    /// The most a GPU may hold; what the engine's reserve leaves of the smallest GPU if none.
+    pub memory_limit: Option<Bytes>,
+    /// What is minimised.
+    pub objective: Objective,
+    /// When to answer with the best so far.
+    pub time_limit: Option<Duration>,
+    /// How many different layouts to rank, the plan included.
+    pub top: usize,
+}
+
+/// A problem that has no answer, whatever the layouts.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{}", .faults.join("; "))]
+pub struct ProblemError {
+    /// Every fault.
+    pub faults: Vec<String>,
+}
+
+impl<'a> Problem<'a> {
+    /// The problem without wishes: shortest step, one plan and two alternatives.
+    #[must_use]
+    pub fn new(
+        model: &'a ModelSpec,
+        cluster: &'a Cluster,
+        workload: &'a Workload,
+        runtime: &'a Runtime,
+    ) -> Self {
+        Self {
+            model,
+            cluster,
+            workload,
+            runtime,
+            constraints: Constraints::default(),
+            memory_limit: None,
+            objective: Objective::default(),
+            time_limit: None,
+            top: 3,
+        }
+    }
+
+    /// The most a GPU may hold.
+    #[must_use]
+    pub fn limit(&self) -> Bytes {
+        let capacities = self.cluster.groups.iter().map(|group| group.gpu.memory.get());
+        let capacity = capacities.fold(f64::INFINITY, f64::min);
+        let default = self.runtime.memory.reserve.default_limit(capacity);
+        self.memory_limit.map_or(Bytes(default), |limit| limit.min(Bytes(capacity)))
+    }
+
+    /// What the rules know about it.
+    #[must_use]
+    pub fn facts(&self) -> Facts {
+        Facts::new(self.model, self.cluster, self.workload)
+    }
+
+    /// Checks what no layout can mend.
+    ///
+    /// # Errors
+    /// Sizes of 0, and constraints that exclude each other or name a schedule the engine does not run.
+    pub fn check(&self) -> Result<(), ProblemError> {
+        let mut faults = self.constraints.contradictions(self.cluster);
+        let sizes = [
+            ("global batch", self.workload.global_batch),
+            ("sequence length", self.workload.seq_len),
+            ("number of GPUs", self.cluster.gpu_count()),
+            ("number of layers", self.model.layers.len() as u64),
+        ];
+        faults
+            .extend(sizes.iter().filter(|(_, size)| *size == 0).map(|(what, _)| format!("the {what} is 0")));
+        let engine = engine(&self.runtime.name);
+        let schedules = self.constraints.fixed_names(crate::term::Field::Schedule);
+        if !schedules.is_empty() && !schedules.iter().any(|name| engine.schedules.contains(name)) {
+            faults.push(format!(
+                "{} does not run {}; it runs {}",
+                engine.name,
+                schedules.join(", "),
+                engine.schedules.join(", ")
+            ));
+        }
+        if faults.is_empty() { Ok(()) } else { Err(ProblemError { faults }) }
+    }
+}

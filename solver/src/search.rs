@@ -1,0 +1,225 @@
+//! Best first: nodes by rising bound, until no bound is below the best values found.
+//!
+//! Nodes are taken in batches of fixed size and looked at in parallel; what was best before a batch is the cutoff for all of
+//! it. So the search takes the same way on any number of threads.
+
+use crate::expand::{Expansion, Tree};
+use crate::leaf::Candidate;
+use crate::node::{Kind, Node};
+use crate::observer::{Observer, Progress};
+use crate::space::{Mesh, Pruned};
+use crate::times::LayerKinds;
+use cost_models::ParallelConfig;
+use rayon::prelude::*;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::time::Instant;
+
+/// Nodes per batch.
+const BATCH: usize = 16;
+/// Meshes bounded between two looks at the clock.
+const CHUNK: usize = 2048;
+
+/// Layouts that count as one alternative: those with the same degrees of model parallelism.
+pub type Class = (u32, u32, u32, u32, u32);
+
+/// When to stop.
+pub struct Limits<'a> {
+    /// Watches and cancels.
+    pub observer: &'a dyn Observer,
+    /// The clock's limit.
+    pub deadline: Option<Instant>,
+    /// Classes to rank.
+    pub top: usize,
+    /// Values from here on do not matter.
+    pub cutoff: f64,
+}
+
+impl Limits<'_> {
+    fn reached(&self) -> bool {
+        self.observer.cancelled() || self.deadline.is_some_and(|deadline| Instant::now() >= deadline)
+    }
+}
+
+/// What a search found.
+#[derive(Debug, Default)]
+pub struct Found {
+    /// The best of every class, in the order of their values.
+    pub best: Vec<Candidate>,
+    /// No layout has a smaller value.
+    pub bound: f64,
+    /// Layouts of the space.
+    pub considered: u64,
+    /// Layouts excluded, by what.
+    pub pruned: Pruned,
+    /// Splits simulated.
+    pub simulated: u64,
+    /// Whether a limit came first.
+    pub stopped: bool,
+}
+
+fn class_of(mesh: &Mesh) -> Class {
+    (mesh.tp, mesh.pp, mesh.cp, mesh.ep, mesh.etp)
+}
+
+struct State {
+    open: BinaryHeap<Node>,
+    order: u64,
+    best: BTreeMap<Class, Candidate>,
+    pruned: Pruned,
+    considered: u64,
+    looked_at: u64,
+    simulated: u64,
+    unlisted: f64,
+    cutoff: f64,
+    top: usize,
+}
+
+/// Searches a tree.
+#[must_use]
+pub fn search(tree: &Tree, limits: &Limits) -> Found {
+    let meshes = tree.space.meshes();
+    let mut state = State {
+        open: BinaryHeap::new(),
+        order: 0,
+        best: BTreeMap::new(),
+        pruned: meshes.pruned,
+        considered: meshes.considered,
+        looked_at: 0,
+        simulated: 0,
+        unlisted: f64::INFINITY,
+        cutoff: limits.cutoff,
+        top: limits.top.max(1),
+    };
+    let bounded = state.add_meshes(tree, &meshes.list, limits);
+    let mut stopped = !bounded;
+    while !stopped {
+        let batch = state.next_batch();
+        if batch.is_empty() {
+            break;
+        }
+        let expansions: Vec<Expansion> =
+            batch.par_iter().map(|(node, cutoff)| tree.expand(&node.kind, *cutoff)).collect();
+        for ((node, _), expansion) in batch.iter().zip(expansions) {
+            state.merge(node.kind.mesh(), expansion);
+        }
+        limits.observer.progress(state.progress());
+        stopped = limits.reached();
+    }
+    state.finish(stopped, bounded)
+}
+
+impl State {
+    /// Adds all meshes with their bounds; false if a limit came first.
+    fn add_meshes(&mut self, tree: &Tree, meshes: &[Mesh], limits: &Limits) -> bool {
+        let mut keys: Vec<(Mesh, bool)> = meshes.iter().map(layer_key).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        let kinds = LayerKinds::new(tree.problem.model);
+        let mut works: Vec<Vec<(u32, f64)>> = Vec::with_capacity(keys.len());
+        for chunk in keys.chunks(CHUNK) {
+            if limits.reached() {
+                return false;
+            }
+            let more = chunk.par_iter().map(|(mesh, pipelined)| {
+                let mut parallel = ParallelConfig::default();
+                mesh.write(&mut parallel);
+                parallel.pp = if *pipelined { 2 } else { 1 };
+                parallel.zero_stage = 0;
+                kinds.works(tree.problem, &parallel)
+            });
+            works.extend(more.collect::<Vec<_>>());
+        }
+        for mesh in meshes {
+            let Ok(index) = keys.binary_search(&layer_key(mesh)) else { continue };
+            let bound = tree.mesh_bound(mesh, &works[index]);
+            self.push(bound, Kind::Mesh(*mesh));
+        }
+        true
+    }
+
+    fn push(&mut self, bound: f64, kind: Kind) {
+        self.open.push(Node { bound, order: self.order, kind });
+        self.order += 1;
+    }
+
+    /// The value that the last ranked class has: nothing above matters.
+    fn threshold(&self) -> f64 {
+        let mut values: Vec<f64> = self.best.values().map(|candidate| candidate.value).collect();
+        values.sort_by(f64::total_cmp);
+        values.get(self.top - 1).map_or(self.cutoff, |value| value.min(self.cutoff))
+    }
+
+    fn cutoff_of(&self, mesh: &Mesh, threshold: f64) -> f64 {
+        self.best.get(&class_of(mesh)).map_or(threshold, |candidate| candidate.value.min(threshold))
+    }
+
+    /// The next nodes that may still matter, each with the value it has to beat.
+    fn next_batch(&mut self) -> Vec<(Node, f64)> {
+        let threshold = self.threshold();
+        let mut batch = Vec::with_capacity(BATCH);
+        while batch.len() < BATCH {
+            if self.open.peek().is_none_or(|node| node.bound >= threshold) {
+                break;
+            }
+            let Some(node) = self.open.pop() else { break };
+            let cutoff = self.cutoff_of(node.kind.mesh(), threshold);
+            if node.bound < cutoff {
+                batch.push((node, cutoff));
+            }
+        }
+        batch
+    }
+
+    fn merge(&mut self, mesh: &Mesh, expansion: Expansion) {
+        for (rule, layouts) in expansion.pruned {
+            *self.pruned.entry(rule).or_default() += layouts;
+        }
+        for (bound, kind) in expansion.children {
+            self.push(bound, kind);
+        }
+        let Some((leaf, layouts)) = expansion.leaf else { return };
+        self.looked_at += layouts;
+        self.simulated += leaf.simulated;
+        self.unlisted = self.unlisted.min(leaf.open.unwrap_or(f64::INFINITY));
+        let Some(candidate) = leaf.best else { return };
+        let better = |known: &Candidate| candidate.value < known.value;
+        if self.best.get(&class_of(mesh)).is_none_or(better) {
+            self.best.insert(class_of(mesh), candidate);
+        }
+    }
+
+    fn progress(&self) -> Progress {
+        Progress {
+            simulated: self.simulated,
+            open: self.open.len() as u64,
+            best: self.best.values().map(|candidate| candidate.value).reduce(f64::min),
+            bound: self.open.peek().map_or(f64::INFINITY, |node| node.bound),
+        }
+    }
+
+    fn finish(mut self, stopped: bool, bounded: bool) -> Found {
+        let open = self.open.peek().filter(|_| stopped).map_or(f64::INFINITY, |node| node.bound);
+        let excluded: u64 = self.pruned.values().sum();
+        let by_bound = self.considered.saturating_sub(excluded + self.looked_at);
+        if by_bound > 0 {
+            self.pruned.insert("bound".to_owned(), by_bound);
+        }
+        let mut best: Vec<Candidate> = self.best.into_values().collect();
+        best.sort_by(|a, b| a.value.total_cmp(&b.value));
+        let value = best.first().map_or(f64::INFINITY, |candidate| candidate.value);
+        best.truncate(self.top);
+        Found {
+            best,
+            bound: if bounded { open.min(self.unlisted).min(value) } else { 0.0 },
+            considered: self.considered,
+            pruned: self.pruned,
+            simulated: self.simulated,
+            stopped,
+        }
+    }
+}
+
+/// What the cost of a layer depends on.
+fn layer_key(mesh: &Mesh) -> (Mesh, bool) {
+    (Mesh { pp: 1, dp: 1, num_microbatches: 1, ..*mesh }, mesh.pp > 1)
+}

@@ -1,0 +1,127 @@
+//! Problem in, solution out.
+
+use crate::certificate::Certificate;
+use crate::expand::Tree;
+use crate::infeasible::explain;
+use crate::leaf::Candidate;
+use crate::observer::{Observer, Silent};
+use crate::problem::{Problem, ProblemError};
+use crate::search::{Found, Limits, search};
+use crate::solution::{Alternative, Outcome, Solution};
+use crate::space::SearchSpace;
+use crate::units::Units;
+use cluster_profiles::Cluster;
+use cost_models::rules::engine;
+use std::time::Instant;
+
+/// The best layout, or why there is none.
+///
+/// # Errors
+/// [`ProblemError`] with every fault that no layout can mend: sizes of 0, constraints that exclude each other.
+pub fn solve(problem: &Problem, observer: &dyn Observer) -> Result<Outcome, ProblemError> {
+    problem.check()?;
+    let deadline = problem.time_limit.and_then(|limit| Instant::now().checked_add(limit));
+    let (cluster, found) = if problem.objective.may_leave_gpus_idle() {
+        search_sizes(problem, observer, deadline)
+    } else {
+        (problem.cluster.clone(), run(problem, observer, deadline, f64::INFINITY))
+    };
+    Ok(answer(problem, cluster, found))
+}
+
+/// The layouts of a problem.
+#[must_use]
+pub fn space_of<'p>(problem: &'p Problem<'_>) -> SearchSpace<'p> {
+    SearchSpace::new(problem.facts(), engine(&problem.runtime.name), problem.cluster, &problem.constraints)
+}
+
+/// The best layout alone, without a time limit.
+#[must_use]
+pub fn best_of(problem: &Problem) -> Option<Candidate> {
+    let alone = Problem { top: 1, ..problem.clone() };
+    run(&alone, &Silent, None, f64::INFINITY).best.into_iter().next()
+}
+
+fn run(problem: &Problem, observer: &dyn Observer, deadline: Option<Instant>, cutoff: f64) -> Found {
+    let units = Units::new(problem.model);
+    let space = space_of(problem);
+    let tree = Tree { problem, units: &units, space: &space };
+    search(&tree, &Limits { observer, deadline, top: problem.top, cutoff })
+}
+
+/// Searches clusters of rising size and keeps the best.
+fn search_sizes(problem: &Problem, observer: &dyn Observer, deadline: Option<Instant>) -> (Cluster, Found) {
+    let mut best: Option<(Cluster, Found)> = None;
+    let mut total: Option<Found> = None;
+    for cluster in sizes(problem.cluster) {
+        let cutoff =
+            best.as_ref().and_then(|(_, found)| found.best.first()).map_or(f64::INFINITY, |c| c.value);
+        let found = run(&Problem { cluster: &cluster, ..problem.clone() }, observer, deadline, cutoff);
+        let stopped = found.stopped;
+        total = Some(add(total, &found));
+        let found_one = !found.best.is_empty();
+        if found_one {
+            best = Some((cluster, found));
+        }
+        if stopped || (found_one && matches!(problem.objective, crate::objective::Objective::Gpus { .. })) {
+            break;
+        }
+    }
+    let total = total.unwrap_or_default();
+    match best {
+        Some((cluster, found)) => (cluster, Found { best: found.best, ..total }),
+        None => (problem.cluster.clone(), total),
+    }
+}
+
+/// Counts of two searches together; the bound is the lower one.
+fn add(total: Option<Found>, found: &Found) -> Found {
+    let mut sum = total.unwrap_or_else(|| Found { bound: f64::INFINITY, ..Found::default() });
+    sum.bound = sum.bound.min(found.bound);
+    sum.considered += found.considered;
+    sum.simulated += found.simulated;
+    sum.stopped |= found.stopped;
+    for (rule, layouts) in &found.pruned {
+        *sum.pruned.entry(rule.clone()).or_default() += layouts;
+    }
+    sum
+}
+
+/// The cluster with one node, two, and so on up to all: every number of nodes up to 16, then steps of an eighth or less.
+fn sizes(cluster: &Cluster) -> Vec<Cluster> {
+    let node = u64::from(cluster.main().node.gpus);
+    let all = cluster.gpu_count();
+    let mut nodes = 1;
+    let mut sizes = Vec::new();
+    while nodes * node < all {
+        sizes.extend(cluster.resized(nodes * node).ok());
+        nodes += (nodes / 8).max(1);
+    }
+    sizes.push(cluster.clone());
+    sizes
+}
+
+fn answer(problem: &Problem, cluster: Cluster, found: Found) -> Outcome {
+    let mut ranked = found.best.into_iter();
+    let Some(best) = ranked.next() else {
+        if found.stopped {
+            return Outcome::Stopped { considered: found.considered };
+        }
+        return Outcome::Infeasible(Box::new(explain(problem, &found.pruned)));
+    };
+    let step = best.estimate.step_time_seconds;
+    let certificate = Certificate {
+        considered: found.considered,
+        pruned: found.pruned,
+        simulated: found.simulated,
+        ..Certificate::new(best.value, found.bound, step)
+    };
+    Outcome::Solved(Box::new(Solution {
+        alternatives: ranked.map(|candidate| Alternative::new(candidate, &best.estimate)).collect(),
+        parallel: best.parallel,
+        stages: best.stages,
+        estimate: best.estimate,
+        cluster,
+        certificate,
+    }))
+}

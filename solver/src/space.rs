@@ -1,0 +1,428 @@
+//! The layouts there are: every combination of degrees that fills the GPUs and the batch.
+//!
+//! A layout is chosen in two steps. A [`Mesh`] fixes the degrees that decide what a layer costs and how many microbatches
+//! there are; a [`Pipeline`] then says which schedule runs how many chunks and what is recomputed, a [`Sharding`] where the
+//! state lives. Rules that depend on a mesh alone are checked once for all its layouts.
+
+use crate::constraint::Constraints;
+use crate::term::{Field, Term};
+use cluster_profiles::Cluster;
+use cost_models::rules::{Engine, Facts, RecomputeFreedom};
+use cost_models::schedule::{GroupRule, Schedule, ScheduleShape};
+use cost_models::{ParallelConfig, Recompute};
+use std::collections::BTreeMap;
+
+/// The degrees of a layout that decide what a layer costs, and the microbatches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[allow(missing_docs)]
+pub struct Mesh {
+    pub tp: u32,
+    pub cp: u32,
+    pub pp: u32,
+    pub dp: u32,
+    pub ep: u32,
+    pub etp: u32,
+    pub sequence_parallel: bool,
+    pub micro_batch_size: u64,
+    pub num_microbatches: u64,
+}
+
+/// How the state of a layout is sharded over data-parallel ranks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Sharding {
+    /// ZeRO stage.
+    pub zero_stage: u8,
+    /// Replicas of the sharded state.
+    pub dp_replicate: u32,
+}
+
+/// What runs on a mesh: the schedule and what is recomputed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Pipeline {
+    /// The schedule.
+    pub schedule: Schedule,
+    /// Chunks per rank.
+    pub vpp: u32,
+    /// What is recomputed.
+    pub recompute: Recompute,
+}
+
+/// Layouts by the rule that excludes them.
+pub type Pruned = BTreeMap<String, u64>;
+
+/// All layouts of a run.
+pub struct SearchSpace<'a> {
+    facts: Facts,
+    engine: &'static Engine,
+    cluster: &'a Cluster,
+    constraints: &'a Constraints,
+    schedules: Vec<Schedule>,
+    recomputes: Vec<Recompute>,
+}
+
+/// The meshes of a space, and the layouts that no mesh is left for.
+#[derive(Debug, Default)]
+pub struct Meshes {
+    /// Meshes that keep every rule a mesh can break, in the order of their degrees.
+    pub list: Vec<Mesh>,
+    /// Layouts of all meshes, legal or not.
+    pub considered: u64,
+    /// Layouts excluded, by rule.
+    pub pruned: Pruned,
+}
+
+impl Mesh {
+    /// Writes the mesh into a layout; the state is sharded over all data-parallel ranks.
+    pub fn write(&self, parallel: &mut ParallelConfig) {
+        parallel.tp = self.tp;
+        parallel.cp = self.cp;
+        parallel.pp = self.pp;
+        parallel.ep = self.ep;
+        parallel.etp = self.etp;
+        parallel.dp_replicate = 1;
+        parallel.dp_shard = self.dp;
+        parallel.sequence_parallel = self.sequence_parallel;
+        parallel.micro_batch_size = self.micro_batch_size;
+        parallel.num_microbatches = self.num_microbatches;
+    }
+
+    /// The layout with this sharding, no recompute and no chunks.
+    #[must_use]
+    pub fn sharded(&self, sharding: Sharding) -> ParallelConfig {
+        let mut parallel = ParallelConfig::default();
+        self.write(&mut parallel);
+        sharding.write(self, &mut parallel);
+        parallel
+    }
+
+    /// The layout that runs this.
+    #[must_use]
+    pub fn with(&self, pipeline: &Pipeline, sharding: Sharding) -> ParallelConfig {
+        let mut parallel = self.sharded(sharding);
+        set_schedule(&mut parallel, &pipeline.schedule.to_string());
+        pipeline.write(&mut parallel);
+        parallel
+    }
+}
+
+impl Pipeline {
+    /// Writes all but the schedule's name.
+    fn write(&self, parallel: &mut ParallelConfig) {
+        parallel.recompute = self.recompute;
+        parallel.vpp = self.vpp;
+    }
+}
+
+impl Sharding {
+    fn write(self, mesh: &Mesh, parallel: &mut ParallelConfig) {
+        parallel.zero_stage = self.zero_stage;
+        parallel.dp_replicate = self.dp_replicate;
+        parallel.dp_shard = mesh.dp / self.dp_replicate.max(1);
+    }
+}
+
+/// Divisors of a number in rising order.
+#[must_use]
+pub fn divisors(number: u64) -> Vec<u64> {
+    let root = number.isqrt();
+    let low: Vec<u64> = (1..=root).filter(|divisor| number.is_multiple_of(*divisor)).collect();
+    let high = low.iter().rev().map(|divisor| number / divisor).filter(|divisor| *divisor > root);
+    low.iter().copied().chain(high).collect()
+}
+
+impl<'a> SearchSpace<'a> {
+    /// The space of a run.
+    #[must_use]
+    pub fn new(
+        facts: Facts,
+        engine: &'static Engine,
+        cluster: &'a Cluster,
+        constraints: &'a Constraints,
+    ) -> Self {
+        let schedules = schedules(engine, constraints);
+        let recomputes = recomputes(engine, constraints);
+        Self { facts, engine, cluster, constraints, schedules, recomputes }
+    }
+
+    /// What the rules know.
+    #[must_use]
+    pub fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    /// The engine.
+    #[must_use]
+    pub fn engine(&self) -> &'static Engine {
+        self.engine
+    }
+
+    /// What may be recomputed.
+    #[must_use]
+    pub fn recomputes(&self) -> &[Recompute] {
+        &self.recomputes
+    }
+
+    /// Every mesh that keeps the rules and constraints a mesh can break.
+    #[must_use]
+    pub fn meshes(&self) -> Meshes {
+        let mut meshes = Meshes::default();
+        let mut scratch = ParallelConfig::default();
+        let world = self.facts.world;
+        for tp in divisors(world) {
+            for cp in divisors(world / tp) {
+                for pp in divisors(world / tp / cp) {
+                    self.add_grid([tp, cp, pp, world / tp / cp / pp], &mut scratch, &mut meshes);
+                }
+            }
+        }
+        meshes
+    }
+
+    /// All meshes with these four degrees.
+    fn add_grid(&self, [tp, cp, pp, dp]: [u64; 4], scratch: &mut ParallelConfig, meshes: &mut Meshes) {
+        let degree = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
+        let mut mesh = Mesh {
+            tp: degree(tp),
+            cp: degree(cp),
+            pp: degree(pp),
+            dp: degree(dp),
+            ep: 1,
+            etp: 1,
+            sequence_parallel: false,
+            micro_batch_size: 1,
+            num_microbatches: 1,
+        };
+        let choices = self.layout_count(&mesh);
+        let batches = divisors_of_share(self.facts.global_batch, dp);
+        let experts = self.expert_grids(tp, pp);
+        let sequences: &[bool] = if tp > 1 && self.engine.sequence { &[false, true] } else { &[false] };
+        let count = batches.len().max(1) * experts.len() * sequences.len();
+        let layouts = count as u64 * choices;
+        meshes.considered += layouts;
+        mesh.write(scratch);
+        if let Some(rule) = self.grid_fault(scratch, batches.is_empty()) {
+            *meshes.pruned.entry(rule).or_default() += layouts;
+            return;
+        }
+        for &(ep, etp) in &experts {
+            for &sequence_parallel in sequences {
+                for &micro_batch_size in &batches {
+                    mesh.ep = degree(ep);
+                    mesh.etp = degree(etp);
+                    mesh.sequence_parallel = sequence_parallel;
+                    mesh.micro_batch_size = micro_batch_size;
+                    mesh.num_microbatches = self.facts.global_batch / dp / micro_batch_size;
+                    mesh.write(scratch);
+                    match self.mesh_fault(scratch) {
+                        Some(rule) => *meshes.pruned.entry(rule.to_owned()).or_default() += choices,
+                        None => meshes.list.push(mesh),
+                    }
+                }
+            }
+        }
+    }
+
+    /// Expert degrees worth a look: ep over the divisors of the experts, etp 1 or those of tp.
+    fn expert_grids(&self, tp: u64, pp: u64) -> Vec<(u64, u64)> {
+        let Some(&experts) = self.facts.experts.first() else { return vec![(1, 1)] };
+        let eps = if self.engine.expert { divisors(experts) } else { vec![1] };
+        let etps = if self.engine.expert_tensor { divisors(tp) } else { vec![1] };
+        let ranks = self.facts.world / pp;
+        let grids = eps.iter().flat_map(|&ep| etps.iter().map(move |&etp| (ep, etp)));
+        grids.filter(|(ep, etp)| ep * etp <= ranks).collect()
+    }
+
+    /// The first rule or constraint on tp, cp, pp and dp that is broken.
+    fn grid_fault(&self, scratch: &ParallelConfig, no_batch: bool) -> Option<String> {
+        if no_batch {
+            return Some("M12".to_owned());
+        }
+        let fields = [Field::Tp, Field::Cp, Field::Pp, Field::Dp];
+        let fixed = fields.iter().any(|&field| !self.constraints.allows_number(field, field.number(scratch)));
+        if fixed || !self.groups_allowed(scratch, &[Field::Tp, Field::Cp, Field::Pp]) {
+            return Some("constraint".to_owned());
+        }
+        let rules = self.engine.rules.iter().filter(|rule| GRID_RULES.contains(&rule.id));
+        let broken = rules.into_iter().find(|rule| !(rule.holds)(&self.facts, scratch));
+        broken.map(|rule| rule.id.to_owned())
+    }
+
+    fn mesh_fault(&self, scratch: &mut ParallelConfig) -> Option<&'static str> {
+        let fields = [Field::Ep, Field::Etp, Field::SequenceParallel, Field::MicroBatch, Field::Microbatches];
+        if fields.iter().any(|&field| !self.constraints.allows_number(field, field.number(scratch)))
+            || !self.groups_allowed(scratch, &[Field::Ep])
+        {
+            return Some("constraint");
+        }
+        scratch.vpp = 1;
+        scratch.zero_stage = self.engine.zero_stages.first().copied().unwrap_or(0);
+        scratch.recompute = Recompute::None;
+        set_schedule(scratch, "1f1b");
+        self.engine.first_broken(&self.facts, scratch)
+    }
+
+    fn groups_allowed(&self, parallel: &ParallelConfig, fields: &[Field]) -> bool {
+        self.constraints.as_slice().iter().all(|constraint| match &constraint.term {
+            Term::CrossNode(field) if fields.contains(field) => constraint.allows(parallel, self.cluster),
+            _ => true,
+        })
+    }
+
+    /// Number of layouts a mesh has, legal or not.
+    #[must_use]
+    pub fn layout_count(&self, mesh: &Mesh) -> u64 {
+        let chunks: usize =
+            self.schedules_for(mesh).map(|schedule| self.chunk_counts(schedule, mesh).count()).sum();
+        (self.shardings(mesh).len() * self.recomputes.len() * chunks) as u64
+    }
+
+    /// Everything that can run on a mesh, each with the shardings it is legal with; the others are counted in `pruned`.
+    #[must_use]
+    pub fn pipelines(&self, mesh: &Mesh, pruned: &mut Pruned) -> Vec<(Pipeline, Vec<Sharding>)> {
+        let mut list = Vec::new();
+        let mut scratch = ParallelConfig::default();
+        mesh.write(&mut scratch);
+        let shardings = self.shardings(mesh);
+        for schedule in self.schedules_for(mesh) {
+            set_schedule(&mut scratch, &schedule.to_string());
+            for vpp in self.chunk_counts(schedule, mesh) {
+                let shape_fault = self.shape_fault(schedule, mesh, vpp);
+                for &recompute in &self.recomputes {
+                    let pipeline = Pipeline { schedule, vpp, recompute };
+                    pipeline.write(&mut scratch);
+                    let mut legal = Vec::with_capacity(shardings.len());
+                    for sharding in &shardings {
+                        sharding.write(mesh, &mut scratch);
+                        match shape_fault.or_else(|| self.fault(&scratch)) {
+                            Some(rule) => *pruned.entry(rule.to_owned()).or_default() += 1,
+                            None => legal.push(*sharding),
+                        }
+                    }
+                    if !legal.is_empty() {
+                        list.push((pipeline, legal));
+                    }
+                }
+            }
+        }
+        list
+    }
+
+    /// Whether a layout keeps every rule and constraint.
+    #[must_use]
+    pub fn allows(&self, parallel: &ParallelConfig) -> bool {
+        self.fault(parallel).is_none()
+    }
+
+    fn fault(&self, parallel: &ParallelConfig) -> Option<&'static str> {
+        if self.constraints.first_broken(parallel, self.cluster).is_some() {
+            return Some("constraint");
+        }
+        self.engine.first_broken(&self.facts, parallel)
+    }
+
+    fn shape_fault(&self, schedule: Schedule, mesh: &Mesh, vpp: u32) -> Option<&'static str> {
+        schedule.kind.check(&self.shape(mesh, vpp)).is_err().then_some("schedule")
+    }
+
+    /// The shape a schedule runs in.
+    #[must_use]
+    pub fn shape(&self, mesh: &Mesh, vpp: u32) -> ScheduleShape {
+        let microbatches = u32::try_from(mesh.num_microbatches).unwrap_or(u32::MAX);
+        let group_rule = if self.engine.name == "fsdp2" { GroupRule::Torch } else { GroupRule::Megatron };
+        ScheduleShape { group_rule, ..ScheduleShape::new(mesh.pp, microbatches).with_chunks(vpp) }
+    }
+
+    /// Without a pipeline all schedules of whole microbatches are one.
+    fn schedules_for(&self, mesh: &Mesh) -> impl Iterator<Item = Schedule> + '_ {
+        let count = if mesh.pp == 1 { 1 } else { self.schedules.len() };
+        self.schedules.iter().copied().take(count)
+    }
+
+    /// Chunks per rank: what the schedule is made for; any number from two on for interleaved ones.
+    fn chunk_counts(&self, schedule: Schedule, mesh: &Mesh) -> impl Iterator<Item = u32> + use<> {
+        let default = schedule.kind.definition().default_chunks;
+        let most = u32::try_from(self.facts.units / u64::from(mesh.pp)).unwrap_or(u32::MAX);
+        let open = OPEN_CHUNKS.contains(&schedule.kind.name());
+        if mesh.pp == 1 {
+            1..=1
+        } else if open {
+            2..=most
+        } else {
+            default..=default
+        }
+    }
+
+    /// The ways to shard the state of a mesh. Without sharding there is nothing to replicate apart from the one group.
+    #[must_use]
+    pub fn shardings(&self, mesh: &Mesh) -> Vec<Sharding> {
+        let replicas: Vec<u32> = if self.engine.hybrid_sharding {
+            divisors(mesh.dp.into()).into_iter().filter_map(|divisor| u32::try_from(divisor).ok()).collect()
+        } else {
+            vec![1]
+        };
+        let sharded = |zero: u8| {
+            let shards = mesh.dp;
+            let useful = replicas.iter().filter(move |&&replicas| replicas < shards || shards == 1);
+            useful.map(move |&dp_replicate| Sharding { zero_stage: zero, dp_replicate })
+        };
+        let stages = self.engine.zero_stages.iter();
+        stages
+            .flat_map(|&zero| match zero {
+                0 => vec![Sharding { zero_stage: 0, dp_replicate: 1 }],
+                _ => sharded(zero).collect(),
+            })
+            .collect()
+    }
+}
+
+/// Rules that look at tp, cp, pp and dp only, given the least demanding other degrees.
+const GRID_RULES: &[&str] = &["M1", "M5", "T6b", "M7", "M16", "M13", "P9", "P2"];
+
+/// Schedules that run any number of chunks.
+const OPEN_CHUNKS: &[&str] = &["interleaved-1f1b", "looped-bfs", "interleaved-zb"];
+
+fn set_schedule(parallel: &mut ParallelConfig, name: &str) {
+    if parallel.schedule != name {
+        parallel.schedule.clear();
+        parallel.schedule.push_str(name);
+    }
+}
+
+/// Micro batches that divide a data-parallel rank's share of the batch; none if the ranks do not divide it.
+fn divisors_of_share(global_batch: u64, dp: u64) -> Vec<u64> {
+    if global_batch.is_multiple_of(dp) { divisors(global_batch / dp) } else { Vec::new() }
+}
+
+/// The engine's schedules that the constraints allow and that train as without a pipeline; with one fixed by name, that one.
+fn schedules(engine: &Engine, constraints: &Constraints) -> Vec<Schedule> {
+    let fixed = constraints.fixed_names(Field::Schedule);
+    let names: Vec<&str> = if fixed.is_empty() { engine.schedules.to_vec() } else { fixed };
+    let allowed = names.into_iter().filter(|name| constraints.allows_name(Field::Schedule, name));
+    allowed
+        .filter_map(|name| name.parse::<Schedule>().ok())
+        .filter(|schedule| schedule.kind.is_synchronous())
+        .collect()
+}
+
+fn recomputes(engine: &Engine, constraints: &Constraints) -> Vec<Recompute> {
+    let layers = constraints.fixed_names(Field::Recompute).into_iter().filter_map(|name| name.parse().ok());
+    let mut list = vec![Recompute::None, Recompute::Selective, Recompute::Full { layers: None }];
+    let counted: Vec<Recompute> =
+        layers.filter(|recompute| matches!(recompute, Recompute::Full { layers: Some(_) })).collect();
+    if engine.recompute != RecomputeFreedom::AllOrNone {
+        list.extend(counted);
+    }
+    list.retain(|recompute| recompute_allowed(*recompute, constraints));
+    list.dedup();
+    list
+}
+
+fn recompute_allowed(recompute: Recompute, constraints: &Constraints) -> bool {
+    constraints.as_slice().iter().all(|constraint| match &constraint.term {
+        Term::Name(Field::Recompute, names) => {
+            let named = names.iter().any(|name| crate::term::recompute_matches(name, recompute));
+            named == constraint.wanted
+        }
+        _ => true,
+    })
+}

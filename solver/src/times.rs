@@ -1,0 +1,386 @@
+//! What every unit of the model costs on a mesh: the table that bounds and splits are made from.
+//!
+//! Equal layers are costed once; sums over any contiguous units are differences of running sums.
+
+use crate::problem::Problem;
+use crate::units::Units;
+use cost_models::layer_cost::{LayerContext, LayerCost, PassCost, RankParameters, layer_cost};
+use cost_models::model::Layer;
+use cost_models::schedule::StageCosts as OpTimes;
+use cost_models::step::{StageCost, StageCosts, data_parallel, optimizer_time};
+use cost_models::{ModelSpec, ParallelConfig, Recompute, StageMap, TrainingRun};
+use std::ops::Range;
+
+/// What a unit repeats in the backward, as an index into the table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// Nothing.
+    Keep,
+    /// The runtime's selective recompute.
+    Selective,
+    /// Everything.
+    Full,
+}
+
+impl Mode {
+    /// Every mode, in the order of the table.
+    pub const ALL: [Self; 3] = [Self::Keep, Self::Selective, Self::Full];
+
+    /// The mode of layers that are among the recomputed ones.
+    #[must_use]
+    pub const fn of(recompute: Recompute) -> Self {
+        match recompute {
+            Recompute::None => Self::Keep,
+            Recompute::Selective => Self::Selective,
+            Recompute::Full { .. } => Self::Full,
+        }
+    }
+
+    const fn recompute(self) -> Recompute {
+        match self {
+            Self::Keep => Recompute::None,
+            Self::Selective => Recompute::Selective,
+            Self::Full => Recompute::Full { layers: None },
+        }
+    }
+}
+
+/// Running sums over units: entry `u` holds the sum of the units before `u`.
+#[derive(Debug, Clone, PartialEq)]
+struct Sums(Vec<f64>);
+
+impl Sums {
+    fn new(values: impl Iterator<Item = f64>) -> Self {
+        let mut sum = 0.0;
+        let sums = values.map(|value| {
+            sum += value;
+            sum
+        });
+        Self(std::iter::once(0.0).chain(sums).collect())
+    }
+
+    fn of(&self, units: &Range<usize>) -> f64 {
+        self.0[units.end] - self.0[units.start]
+    }
+}
+
+/// Times of the units of a model on a mesh, and the parameters a rank computes with.
+#[derive(Debug, Clone)]
+pub struct UnitTimes {
+    forward: Sums,
+    weight: Sums,
+    input: [Sums; 3],
+    dense: Sums,
+    expert: Sums,
+    /// Seconds of sending a unit's output to the next pipeline rank.
+    hops: Vec<f64>,
+    recomputable: Vec<u32>,
+    leading: usize,
+    /// Number of equal units, and the times of one in every mode, for every kind.
+    kinds: Vec<(u32, [f64; 3])>,
+}
+
+/// A kind of layer and its cost in every mode.
+type Kind<'m> = (&'m Layer, [LayerCost; 3]);
+
+impl UnitTimes {
+    /// The table of a layout. With sharded parameters and no pipeline, gathering them is part of a layer's passes, so
+    /// that the table depends on how state is sharded.
+    #[must_use]
+    pub fn new(problem: &Problem, units: &Units, parallel: &ParallelConfig) -> Self {
+        let stages = StageMap(Vec::new());
+        let run = run_of(problem, parallel, &stages);
+        let context = LayerContext::of(&run);
+        let mut kinds: Vec<Kind> = Vec::new();
+        let costs: Vec<[LayerCost; 3]> = units
+            .as_slice()
+            .iter()
+            .map(|unit| unit_cost(&run, &context, unit.layers.clone(), &mut kinds))
+            .collect();
+        let total = |pass: fn(&LayerCost) -> PassCost, mode: Mode| {
+            Sums::new(costs.iter().map(|cost| pass(&cost[mode as usize]).total().get()))
+        };
+        let fabric = &context.fabric;
+        let stride = problem.cluster.gpu_count() / u64::from(parallel.pp.max(1));
+        let local = stride * u64::from(parallel.pp) <= u64::from(fabric.domain());
+        let parameters =
+            |part: fn(&RankParameters) -> f64| Sums::new(costs.iter().map(|cost| part(&cost[0].parameters)));
+        Self {
+            forward: total(|cost| cost.forward, Mode::Keep),
+            weight: total(|cost| cost.weight_gradient, Mode::Keep),
+            input: Mode::ALL.map(|mode| total(|cost| cost.input_gradient + cost.recompute, mode)),
+            dense: parameters(|parameters| parameters.dense),
+            expert: parameters(|parameters| parameters.expert),
+            hops: costs.iter().map(|cost| fabric.send(cost[0].output, local).get()).collect(),
+            recomputable: units.as_slice().iter().map(|unit| unit.blocks).collect(),
+            leading: units.leading(),
+            kinds: counts_of(&costs),
+        }
+    }
+
+    /// Number of units.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.hops.len()
+    }
+
+    /// Whether there is no unit.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.hops.is_empty()
+    }
+
+    /// The units of a stage that are recomputed, the rest not, when the first `layers` blocks are (all if none). A unit
+    /// that is only in part recomputed counts as not.
+    #[must_use]
+    pub fn recomputed(&self, units: &Range<usize>, layers: Option<u32>) -> Range<usize> {
+        let Some(layers) = layers else { return units.clone() };
+        let start = units.start.max(self.leading).min(units.end);
+        let mut left = layers;
+        let mut end = start;
+        while end < units.end && self.recomputable[end] <= left {
+            left -= self.recomputable[end];
+            end += 1;
+        }
+        start..end
+    }
+
+    fn input_gradient(&self, units: &Range<usize>, recompute: Recompute) -> f64 {
+        let Recompute::Full { layers } = recompute else {
+            return self.input[Mode::of(recompute) as usize].of(units);
+        };
+        let again = self.recomputed(units, layers);
+        self.input[Mode::Keep as usize].of(units) + self.repeated(&again)
+    }
+
+    /// What full recompute adds.
+    fn repeated(&self, units: &Range<usize>) -> f64 {
+        self.input[Mode::Full as usize].of(units) - self.input[Mode::Keep as usize].of(units)
+    }
+
+    /// Forward of some units.
+    #[must_use]
+    pub fn forward(&self, units: &Range<usize>) -> f64 {
+        self.forward.of(units)
+    }
+
+    /// Forward, input gradient with what is repeated first, and weight gradient of a stage.
+    #[must_use]
+    pub fn stage(&self, units: &Range<usize>, recompute: Recompute) -> [f64; 3] {
+        [self.forward.of(units), self.input_gradient(units, recompute), self.weight.of(units)]
+    }
+
+    /// Forward and backward of a stage.
+    #[must_use]
+    pub fn work(&self, units: &Range<usize>, recompute: Recompute) -> f64 {
+        self.stage(units, recompute).iter().sum()
+    }
+
+    /// Work of a microbatch on the rank with most units of some kind, at least: one rank has no fewer than its share, rounded up.
+    #[must_use]
+    pub fn granular_load(&self, ranks: u32, recompute: Recompute) -> f64 {
+        let mode = match recompute {
+            Recompute::Full { layers: Some(_) } => Mode::Keep,
+            other => Mode::of(other),
+        };
+        let load = |(count, work): &(u32, [f64; 3])| f64::from(count.div_ceil(ranks)) * work[mode as usize];
+        self.kinds.iter().map(load).fold(0.0, f64::max)
+    }
+
+    /// Forward and backward of the whole model, without recompute of a counted number of layers.
+    #[must_use]
+    pub fn whole(&self, recompute: Recompute) -> f64 {
+        let recompute = if matches!(recompute, Recompute::Full { layers: Some(_) }) {
+            Recompute::None
+        } else {
+            recompute
+        };
+        self.work(&(0..self.len()), recompute)
+    }
+
+    /// Times of a stage as a simulator takes them.
+    #[must_use]
+    pub fn op_times(&self, units: &Range<usize>, recompute: Recompute) -> OpTimes {
+        let [forward, input, weight] = self.stage(units, recompute);
+        OpTimes::of_times(forward.max(0.0), input.max(0.0), weight.max(0.0))
+    }
+
+    /// Seconds of the message after a stage that ends before unit `end`.
+    #[must_use]
+    pub fn hop_after(&self, end: usize) -> f64 {
+        end.checked_sub(1).and_then(|unit| self.hops.get(unit)).copied().unwrap_or(0.0)
+    }
+
+    /// The shortest message between stages.
+    #[must_use]
+    pub fn least_hop(&self) -> f64 {
+        let inner = &self.hops[..self.hops.len().saturating_sub(1)];
+        inner.iter().copied().reduce(f64::min).unwrap_or(0.0)
+    }
+
+    /// Parameters of some units on a rank.
+    #[must_use]
+    pub fn parameters(&self, units: &Range<usize>) -> RankParameters {
+        RankParameters { dense: self.dense.of(units), expert: self.expert.of(units) }
+    }
+}
+
+fn counts_of(costs: &[[LayerCost; 3]]) -> Vec<(u32, [f64; 3])> {
+    let mut kinds: Vec<(u32, [f64; 3])> = Vec::new();
+    for cost in costs {
+        let work = cost.map(|cost| (cost.forward + cost.backward()).total().get());
+        match kinds.iter_mut().find(|(_, known)| *known == work) {
+            Some((count, _)) => *count += 1,
+            None => kinds.push((1, work)),
+        }
+    }
+    kinds
+}
+
+/// The distinct layers of a model and how many there are of each.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LayerKinds(Vec<(Layer, u32)>);
+
+impl LayerKinds {
+    /// Counts the layers of a model.
+    #[must_use]
+    pub fn new(model: &ModelSpec) -> Self {
+        let mut kinds: Vec<(Layer, u32)> = Vec::new();
+        for layer in &model.layers {
+            match kinds.iter_mut().find(|(known, _)| known == layer) {
+                Some((_, count)) => *count += 1,
+                None => kinds.push((*layer, 1)),
+            }
+        }
+        Self(kinds)
+    }
+
+    /// Seconds of one microbatch through one layer of each kind, forward and backward, and how many there are.
+    #[must_use]
+    pub fn works(&self, problem: &Problem, parallel: &ParallelConfig) -> Vec<(u32, f64)> {
+        let stages = StageMap(Vec::new());
+        let run = run_of(problem, parallel, &stages);
+        let context = LayerContext::of(&run);
+        let work = |layer: &Layer| {
+            let cost = layer_cost(&context, layer, Recompute::None);
+            (cost.forward + cost.backward()).total().get()
+        };
+        self.0.iter().map(|(layer, count)| (*count, work(layer))).collect()
+    }
+}
+
+/// Work of a microbatch on the fullest of so many ranks, at least: the average, and for every kind of layer its share, rounded
+/// up.
+#[must_use]
+pub fn least_load(works: &[(u32, f64)], ranks: u32) -> f64 {
+    let whole: f64 = works.iter().map(|(count, work)| f64::from(*count) * work).sum();
+    let granular = works.iter().map(|(count, work)| f64::from(count.div_ceil(ranks)) * work);
+    granular.fold(whole / f64::from(ranks), f64::max)
+}
+
+/// The run of a layout, for parts of the cost model that look at no stages.
+#[must_use]
+pub fn run_of<'a>(
+    problem: &Problem<'a>,
+    parallel: &'a ParallelConfig,
+    stages: &'a StageMap,
+) -> TrainingRun<'a> {
+    TrainingRun {
+        model: problem.model,
+        cluster: problem.cluster,
+        workload: problem.workload,
+        runtime: problem.runtime,
+        parallel,
+        stages,
+    }
+}
+
+fn unit_cost<'m>(
+    run: &TrainingRun<'m>,
+    context: &LayerContext,
+    layers: Range<usize>,
+    kinds: &mut Vec<Kind<'m>>,
+) -> [LayerCost; 3] {
+    let mut sum = [LayerCost::default(); 3];
+    for layer in &run.model.layers[layers] {
+        let known = kinds.iter().find(|(kind, _)| *kind == layer).map(|(_, cost)| *cost);
+        let cost = known.unwrap_or_else(|| {
+            let cost = modes(run, context, layer);
+            kinds.push((layer, cost));
+            cost
+        });
+        for (sum, cost) in sum.iter_mut().zip(cost) {
+            add(sum, &cost);
+        }
+    }
+    sum
+}
+
+/// A layer's cost in every mode; layers other than blocks repeat nothing.
+fn modes(run: &TrainingRun, context: &LayerContext, layer: &Layer) -> [LayerCost; 3] {
+    let mut costs = Mode::ALL.map(|mode| layer_cost(context, layer, mode.recompute()));
+    for cost in &mut costs {
+        let (forward, backward) = data_parallel::sharded_exposure(run, context, cost);
+        cost.forward += PassCost { dp: forward, ..PassCost::default() };
+        cost.input_gradient += PassCost { dp: backward, ..PassCost::default() };
+    }
+    costs
+}
+
+fn add(sum: &mut LayerCost, cost: &LayerCost) {
+    sum.forward += cost.forward;
+    sum.input_gradient += cost.input_gradient;
+    sum.weight_gradient += cost.weight_gradient;
+    sum.recompute += cost.recompute;
+    sum.output = cost.output;
+    sum.parameters += cost.parameters;
+}
+
+/// Seconds outside the pipeline that a step spends at least, whatever the stages: the rank with the most parameters has
+/// no fewer than the average, and hides its traffic behind at most all of the step.
+#[must_use]
+pub fn outside_bound(problem: &Problem, parallel: &ParallelConfig, times: &UnitTimes) -> f64 {
+    let whole = times.parameters(&(0..times.len()));
+    let ranks = f64::from(parallel.pp);
+    let average = RankParameters { dense: whole.dense / ranks, expert: whole.expert / ranks };
+    let bound = outside_of(problem, parallel, &[RankShare { parameters: average, times: None }]);
+    if average.expert == 0.0 {
+        return bound;
+    }
+    // Buckets are whole numbers, for dense and expert parameters apart: the rank with most traffic may have a bucket less of each.
+    let least = problem.runtime.time.step.get();
+    let single = RankShare { parameters: RankParameters { dense: 1.0, expert: 1.0 }, times: None };
+    let one_bucket = outside_of(problem, parallel, &[single]) - least;
+    (bound - one_bucket).max(least)
+}
+
+/// What a pipeline rank brings to the part of a step outside the pipeline.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct RankShare {
+    /// Its parameters.
+    pub parameters: RankParameters,
+    /// Forward and backward of a microbatch, which traffic can hide behind; all that can hide does if none.
+    pub times: Option<(f64, f64)>,
+}
+
+/// Seconds outside the pipeline of ranks with these shares.
+#[must_use]
+pub fn outside_of(
+    problem: &Problem,
+    parallel: &ParallelConfig,
+    ranks: &[RankShare],
+) -> f64 {
+    const LONG: f64 = 1e9;
+    let stages = StageMap(Vec::new());
+    let run = run_of(problem, parallel, &stages);
+    let stage = |(rank, share): (usize, &RankShare)| {
+        let (forward, backward) = share.times.unwrap_or((LONG, LONG));
+        let mut cost = StageCost { rank, parameters: share.parameters, ..StageCost::default() };
+        cost.passes.forward = PassCost::of_matmul(cluster_profiles::Seconds(forward));
+        cost.passes.input_gradient = PassCost::of_matmul(cluster_profiles::Seconds(backward));
+        cost
+    };
+    let costs = StageCosts { stages: ranks.iter().enumerate().map(stage).collect(), ranks: ranks.len() };
+    let exposed = data_parallel::exposed(&run, &costs) + optimizer_time(&run, &costs);
+    (exposed + problem.runtime.time.step).get()
+}

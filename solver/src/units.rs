@@ -1,0 +1,96 @@
+//! The pieces a model may be cut into.
+
+use cost_models::model::Layer;
+use cost_models::{ModelSpec, StageMap};
+use std::ops::Range;
+
+/// Contiguous layers that no engine separates: a block with the norm before the head, all multi-token-prediction blocks
+/// together, the embedding, the head.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Unit {
+    /// Its layers.
+    pub layers: Range<usize>,
+    /// Blocks among them whose activations can be recomputed.
+    pub blocks: u32,
+    /// Whether it is one of the blocks that are dealt out over stages (no end of the model).
+    pub body: bool,
+}
+
+/// A model as units.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Units(Vec<Unit>);
+
+impl Units {
+    /// Cuts a model.
+    #[must_use]
+    pub fn new(model: &ModelSpec) -> Self {
+        let mut units: Vec<Unit> = Vec::new();
+        let mut after_mtp = false;
+        for (index, layer) in model.layers.iter().enumerate() {
+            let is_mtp = matches!(layer, Layer::Mtp(_));
+            let joins = matches!(layer, Layer::FinalNorm) || (is_mtp && after_mtp);
+            let body = matches!(layer, Layer::Block(_) | Layer::Custom(_));
+            let blocks = u32::from(matches!(layer, Layer::Block(_) | Layer::Mtp(_)));
+            match units.last_mut().filter(|_| joins) {
+                Some(unit) => {
+                    unit.layers.end = index + 1;
+                    unit.blocks += blocks;
+                }
+                None => units.push(Unit { layers: index..index + 1, blocks, body }),
+            }
+            after_mtp = is_mtp;
+        }
+        Self(units)
+    }
+
+    /// The units in forward order.
+    #[must_use]
+    pub fn as_slice(&self) -> &[Unit] {
+        &self.0
+    }
+
+    /// Number of units.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Units before the first block: the embedding.
+    #[must_use]
+    pub fn leading(&self) -> usize {
+        self.0.iter().take_while(|unit| !unit.body).count()
+    }
+
+    /// Units after the last block: multi-token prediction, the head.
+    #[must_use]
+    pub fn trailing(&self) -> usize {
+        self.0.iter().rev().take_while(|unit| !unit.body).count().min(self.len() - self.leading())
+    }
+
+    /// The unit every stage of a map ends before; none if a stage ends inside a unit.
+    #[must_use]
+    pub fn ends_of(&self, stages: &StageMap) -> Option<Vec<usize>> {
+        let mut end = 0;
+        let ends = stages.0.iter().map(|stage| {
+            if let Some([_, last]) = stage.layers {
+                let next = last as usize + 1;
+                end = self.0.iter().position(|unit| unit.layers.end == next)? + 1;
+            }
+            Some(end)
+        });
+        ends.collect()
+    }
+
+    /// The layers of some units; none if there is none.
+    #[must_use]
+    pub fn layers(&self, units: Range<usize>) -> Option<[u32; 2]> {
+        let (first, last) = (self.0.get(units.start)?, self.0.get(units.end.checked_sub(1)?)?);
+        (units.start < units.end).then(|| [first.layers.start as u32, last.layers.end as u32 - 1])
+    }
+}

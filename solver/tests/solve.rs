@@ -1,0 +1,270 @@
+//! The search, against brute force through `estimate`, and laws that any search must keep.
+
+#![allow(clippy::expect_used, clippy::unwrap_used, clippy::panic)]
+
+use cluster_profiles::{Bytes, Cluster, Precision, catalog};
+use cost_models::rules::{Facts, engine};
+use cost_models::{
+    ModelSpec, Optimizer, ParallelConfig, Recompute, Runtime, Stage, StageMap, TrainingRun, Workload,
+    estimate,
+};
+use serde_json::json;
+use solver::units::Units;
+use solver::{Constraints, Outcome, Problem, Silent, Solution, solve};
+
+fn small_model() -> ModelSpec {
+    let sizes =
+        json!({"layers": 5, "hidden": 4096, "heads": 32, "kv_heads": 8, "ffn": 14336, "vocab": 128_256});
+    ModelSpec::from_compact("small", &sizes).expect("sizes are sound")
+}
+
+fn cluster(gpus: u64) -> Cluster {
+    catalog::cluster("dgx-h100").and_then(|cluster| cluster.resized(gpus)).expect("a catalogue cluster")
+}
+
+fn workload(global_batch: u64, seq_len: u64) -> Workload {
+    Workload {
+        global_batch,
+        seq_len,
+        precision: Precision::Bf16,
+        optimizer: Optimizer::Adamw,
+        gradient_dtype: None,
+        expert_imbalance: 1.0,
+    }
+}
+
+fn runtime(name: &str) -> Runtime {
+    Runtime::named(name).expect("a catalogue runtime")
+}
+
+fn solution(problem: &Problem) -> Option<Solution> {
+    match solve(problem, &Silent).expect("the problem is sound") {
+        Outcome::Solved(solution) => Some(*solution),
+        Outcome::Infeasible(_) | Outcome::Stopped { .. } => None,
+    }
+}
+
+fn divisors(number: u64) -> Vec<u32> {
+    (1..=number).filter(|divisor| number.is_multiple_of(*divisor)).map(|divisor| divisor as u32).collect()
+}
+
+/// Every contiguous split of the units into so many stages.
+fn splits(units: usize, stages: usize) -> Vec<Vec<usize>> {
+    if stages == 1 {
+        return vec![vec![units]];
+    }
+    (stages - 1..units)
+        .flat_map(|cut| splits(cut, stages - 1).into_iter().map(move |ends| [ends, vec![units]].concat()))
+        .collect()
+}
+
+/// The least step time of all layouts with 1F1B, by looking at every one.
+fn brute_force(problem: &Problem) -> Option<f64> {
+    let facts = Facts::new(problem.model, problem.cluster, problem.workload);
+    let engine = engine(&problem.runtime.name);
+    let units = Units::new(problem.model);
+    let world = facts.world;
+    let mut best: Option<f64> = None;
+    for tp in divisors(world) {
+        for cp in divisors(world) {
+            for pp in divisors(world) {
+                for dp_replicate in divisors(world) {
+                    for dp_shard in divisors(world) {
+                        for micro_batch_size in divisors(facts.global_batch).into_iter().map(u64::from) {
+                            for (zero_stage, sequence_parallel) in
+                                [(0, false), (0, true), (1, false), (1, true)]
+                            {
+                                let per_step = micro_batch_size * u64::from(dp_replicate * dp_shard);
+                                let degrees = ParallelConfig {
+                                    tp,
+                                    cp,
+                                    pp,
+                                    dp_replicate,
+                                    dp_shard,
+                                    zero_stage,
+                                    sequence_parallel,
+                                    micro_batch_size,
+                                    num_microbatches: facts.global_batch / per_step.max(1),
+                                    ..ParallelConfig::default()
+                                };
+                                if engine.allows(&facts, &degrees) {
+                                    best = least(best, best_split(problem, &units, &degrees));
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+    best
+}
+
+fn least(a: Option<f64>, b: Option<f64>) -> Option<f64> {
+    a.into_iter().chain(b).reduce(f64::min)
+}
+
+fn best_split(problem: &Problem, units: &Units, degrees: &ParallelConfig) -> Option<f64> {
+    let layers =
+        (1..=problem.model.layers.len() as u32).map(|layers| Recompute::Full { layers: Some(layers) });
+    let recomputes = [Recompute::None, Recompute::Selective, Recompute::Full { layers: None }];
+    let mut best = None;
+    for recompute in recomputes.into_iter().chain(layers) {
+        let parallel = ParallelConfig { recompute, ..degrees.clone() };
+        for ends in splits(units.len(), parallel.pp as usize) {
+            let starts = std::iter::once(0).chain(ends.iter().copied());
+            let stages = starts.zip(&ends).enumerate().map(|(rank, (start, &end))| Stage {
+                rank: rank as u32,
+                chunk: 0,
+                layers: units.layers(start..end),
+                recompute,
+            });
+            best = least(best, step_if_it_fits(problem, &parallel, &StageMap(stages.collect())));
+        }
+    }
+    best
+}
+
+fn step_if_it_fits(problem: &Problem, parallel: &ParallelConfig, stages: &StageMap) -> Option<f64> {
+    let run = TrainingRun {
+        model: problem.model,
+        cluster: problem.cluster,
+        workload: problem.workload,
+        runtime: problem.runtime,
+        parallel,
+        stages,
+    };
+    let estimate = estimate(&run).expect("a legal layout can be estimated");
+    let fits = estimate.memory.iter().all(|rank| rank.peak_bytes <= problem.limit());
+    fits.then(|| estimate.step_time_seconds.get())
+}
+
+#[test]
+fn the_search_ends_where_brute_force_ends() {
+    let (model, cluster, runtime) = (small_model(), cluster(4), runtime("megatron-core"));
+    let workload = workload(8, 4096);
+    for limit in [12.0, 16.0, 24.0, 75.0] {
+        let problem = Problem {
+            memory_limit: Some(Bytes::gib(limit)),
+            constraints: Constraints::parse(&["schedule=1f1b"], &[]).expect("a term"),
+            ..Problem::new(&model, &cluster, &workload, &runtime)
+        };
+        let (found, brute) = (solution(&problem), brute_force(&problem));
+        match (&found, brute) {
+            (Some(found), Some(brute)) => {
+                let step = found.estimate.step_time_seconds.get();
+                assert!(
+                    (step - brute).abs() <= 1e-9 * brute,
+                    "{limit} GiB: {step} against {brute}, {:?}",
+                    found.parallel
+                );
+            }
+            (found, brute) => assert_eq!(found.is_some(), brute.is_some(), "{limit} GiB"),
+        }
+    }
+}
+
+fn moe_model() -> ModelSpec {
+    let sizes = json!({
+        "layers": 12, "hidden": 2048, "heads": 32, "kv_heads": 4, "ffn": 6144, "vocab": 151_936,
+        "experts": 64, "topk": 8, "moe_ffn": 768, "dense_layers": 1
+    });
+    ModelSpec::from_compact("small-moe", &sizes).expect("sizes are sound")
+}
+
+/// A plan of a model with experts on two nodes.
+fn moe_plan(threads: usize) -> Solution {
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("threads");
+    let (model, cluster, workload, runtime) =
+        (moe_model(), cluster(16), workload(64, 4096), runtime("megatron-core"));
+    pool.install(|| solution(&Problem::new(&model, &cluster, &workload, &runtime)).expect("it fits"))
+}
+
+#[test]
+fn any_number_of_threads_gives_the_same_bytes() {
+    let text = |solution: &Solution| {
+        let Solution { parallel, stages, estimate, certificate, alternatives, .. } = solution;
+        json!([parallel, stages, estimate, certificate, alternatives]).to_string()
+    };
+    let one = text(&moe_plan(1));
+    for threads in [2, 5] {
+        assert_eq!(text(&moe_plan(threads)), one);
+    }
+}
+
+#[test]
+fn a_plan_is_legal_fits_and_estimates_to_itself() {
+    let (model, moe, workload) = (small_model(), moe_model(), workload(64, 4096));
+    let cluster = cluster(16);
+    for name in cost_models::runtime::names() {
+        let runtime = runtime(&name);
+        for model in [&model, &moe] {
+            let problem = Problem::new(model, &cluster, &workload, &runtime);
+            let Some(solution) = solution(&problem) else { panic!("{name}: no plan for {}", model.name) };
+            let Solution { parallel, stages, estimate: predicted, certificate, .. } = &solution;
+            let run = TrainingRun {
+                model,
+                cluster: &cluster,
+                workload: &workload,
+                runtime: &runtime,
+                parallel,
+                stages,
+            };
+            assert_eq!(cost_models::rules::broken(&run), [], "{name}: {parallel:?}");
+            assert_eq!(&estimate(&run).expect("legal"), predicted, "{name}: {parallel:?}");
+            assert!(predicted.memory.iter().all(|rank| rank.peak_bytes <= problem.limit()), "{name}");
+            assert!(certificate.bound_seconds <= predicted.step_time_seconds, "{name}: {certificate:?}");
+            let excluded: u64 = certificate.pruned.values().sum();
+            assert!(excluded < certificate.considered, "{name}: {certificate:?}");
+        }
+    }
+}
+
+#[test]
+fn more_memory_never_makes_the_best_plan_slower() {
+    let (model, cluster, workload, runtime) =
+        (moe_model(), cluster(8), workload(32, 8192), runtime("megatron-core"));
+    let step = |limit: f64| {
+        let problem = Problem {
+            memory_limit: Some(Bytes::gib(limit)),
+            ..Problem::new(&model, &cluster, &workload, &runtime)
+        };
+        solution(&problem).map_or(f64::INFINITY, |solution| solution.estimate.step_time_seconds.get())
+    };
+    let steps: Vec<f64> = [6.0, 9.0, 13.0, 20.0, 30.0, 50.0, 75.0].into_iter().map(step).collect();
+    assert!(steps.windows(2).all(|pair| pair[1] <= pair[0]), "{steps:?}");
+    assert!(steps[0] > steps[6], "the limit never bound: {steps:?}");
+}
+
+#[test]
+fn a_faster_link_never_makes_the_best_plan_slower() {
+    let (model, workload, runtime) = (small_model(), workload(64, 4096), runtime("megatron-core"));
+    let step = |share: f64| {
+        let mut cluster = cluster(16);
+        let inter = &mut cluster.groups[0].node.inter;
+        inter.bandwidth = inter.bandwidth * share;
+        solution(&Problem::new(&model, &cluster, &workload, &runtime))
+            .expect("it fits")
+            .estimate
+            .step_time_seconds
+    };
+    let steps: Vec<_> = [0.02, 0.1, 0.5, 1.0, 4.0].into_iter().map(step).collect();
+    assert!(steps.windows(2).all(|pair| pair[1] <= pair[0]), "{steps:?}");
+    assert!(steps[0] > steps[4], "the link never mattered: {steps:?}");
+}
+
+#[test]
+fn what_is_fixed_and_forbidden_is_kept() {
+    let (model, cluster, workload, runtime) =
+        (small_model(), cluster(16), workload(64, 4096), runtime("megatron-core"));
+    let plan = |fix: &[&str], forbid: &[&str]| {
+        let constraints = Constraints::parse(fix, forbid).expect("terms");
+        let problem = Problem { constraints, ..Problem::new(&model, &cluster, &workload, &runtime) };
+        solution(&problem).expect("there is a layout").parallel
+    };
+    let parallel = plan(&["tp=2,pp=4", "recompute=full"], &["dp_replicate>1", "vpp>1"]);
+    assert_eq!((parallel.tp, parallel.pp, parallel.dp_replicate, parallel.vpp), (2, 4, 1, 1));
+    assert!(matches!(parallel.recompute, Recompute::Full { .. }));
+    assert!(plan(&["recompute=full:1"], &[]).recompute != Recompute::None);
+    assert!(plan(&[], &["tp<=8"]).tp == 16);
+}
