@@ -365,11 +365,7 @@ pub struct RankShare {
 
 /// Seconds outside the pipeline of ranks with these shares.
 #[must_use]
-pub fn outside_of(
-    problem: &Problem,
-    parallel: &ParallelConfig,
-    ranks: &[RankShare],
-) -> f64 {
+pub fn outside_of(problem: &Problem, parallel: &ParallelConfig, ranks: &[RankShare]) -> f64 {
     const LONG: f64 = 1e9;
     let stages = StageMap(Vec::new());
     let run = run_of(problem, parallel, &stages);
