@@ -244,7 +244,8 @@ impl StateFormats {
     ) -> StateBytes {
         let held = shards.held(weight, model);
         let divided = |state| held / shards.parts(state, weight);
-        let reduced = if shards.reducers(weight) > 1.0 { self.reduction_copy } else { 0.0 };
+        let wider = self.gradients > self.reduction_copy;
+        let reduced = if wider && shards.reducers(weight) > 1.0 { self.reduction_copy } else { 0.0 };
         let copies = if weight.role == Role::Matrix { self.fp8_copies } else { 0.0 };
         let optimizer = self.master * divided(State::Master) + self.moments(weight) * divided(State::Moments);
         StateBytes {

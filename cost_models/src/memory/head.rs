@@ -10,20 +10,30 @@ impl MemoryContext<'_> {
     /// gradient is made here (and not in a buffer that exists anyway).
     #[must_use]
     pub fn head_bytes(&self, weight_gradient: bool) -> f64 {
-        let loss = &self.traits().loss;
         let logits = self.logits();
         let matrix = if weight_gradient { 2.0 * self.hidden * self.local_vocab() } else { 0.0 };
         let backward = self.element() * logits + matrix + self.gathered_residual();
-        let peak = (loss.bytes_per_logit * logits).max(backward);
+        let peak = (self.bytes_per_logit() * logits).max(backward);
         let norm = 2.0 * self.residual();
-        let gathered = if self.sp > 1.0 { self.gathered_residual() } else { 0.0 };
+        let buffered = self.traits().workspace.gather_buffer;
+        let gathered = if self.sp > 1.0 && !buffered { self.gathered_residual() } else { 0.0 };
         peak + norm + gathered + self.deferred()
+    }
+
+    /// Bytes per logit of the loss this release computes.
+    fn bytes_per_logit(&self) -> f64 {
+        let loss = &self.traits().loss;
+        let compiled = loss.compiled.as_ref().filter(|compiled| {
+            self.runtime.facts.compiled == Some(true)
+                && self.runtime.release.is_some_and(|r| r >= compiled.from)
+        });
+        compiled.map_or(loss.bytes_per_logit, |compiled| compiled.bytes_per_logit)
     }
 
     /// Logits kept for multi-token prediction, per depth: 2 bytes with an in-place loss, else the fp32 softmax too.
     #[must_use]
     pub fn mtp_logit_bytes(&self) -> f64 {
-        let loss = self.traits().loss.bytes_per_logit;
+        let loss = self.bytes_per_logit();
         self.logits() * if loss <= 2.0 { 2.0 } else { 4.0 }
     }
 

@@ -6,7 +6,7 @@
 
 use super::error::MemoryError;
 use crate::parallel::ParallelConfig;
-use crate::schedule::{OpKind, RankOrders, Schedule, ScheduleKind, ScheduleShape, generate};
+use crate::schedule::{OpKind, Placement, RankOrders, Schedule, ScheduleShape, generate};
 
 /// Microbatches in flight on every rank of a schedule.
 #[derive(Debug, Clone, PartialEq)]
@@ -168,12 +168,9 @@ fn split_stages(orders: &RankOrders, ops: &[crate::schedule::Op]) -> Vec<bool> {
     split
 }
 
-/// Whether a schedule keeps two copies of the weights (bidirectional pipelines), and where its stages lie.
-pub(super) fn placement(schedule: &str) -> crate::schedule::Placement {
-    let parsed: Option<Schedule> = schedule.parse().ok();
-    parsed.map_or(crate::schedule::Placement::Loop, |s| placement_of(s.kind))
-}
-
-fn placement_of(kind: ScheduleKind) -> crate::schedule::Placement {
-    kind.definition().placement
+/// How a schedule's stages lie on the ranks; a loop for an unknown one.
+#[must_use]
+pub fn placement(schedule: &str) -> Placement {
+    let known: Option<Schedule> = schedule.parse().ok();
+    known.map_or(Placement::Loop, |schedule| schedule.kind.definition().placement)
 }

@@ -29,7 +29,7 @@ mod table;
 
 pub use context::MemoryContext;
 pub use error::MemoryError;
-pub use in_flight::InFlight;
+pub use in_flight::{InFlight, placement as schedule_placement};
 pub use layer::LayerMemory;
 pub use peak::RankPeak;
 pub use table::MemoryTable;

@@ -47,9 +47,9 @@ impl RankPeak {
         self.during_microbatch().max(self.end_of_backward()).max(self.step())
     }
 
-    /// Activations at their peak: all that is neither state nor workspace.
+    /// All that is neither state nor workspace, at its peak.
     #[must_use]
-    pub fn activations(&self) -> f64 {
+    pub fn working_set(&self) -> f64 {
         self.saved + self.boundary + self.mask + self.head.max(self.transient)
     }
 
@@ -58,7 +58,7 @@ impl RankPeak {
     }
 
     fn during_microbatch(&self) -> f64 {
-        self.persistent() + self.gathered + self.activations()
+        self.persistent() + self.gathered + self.working_set()
     }
 
     fn end_of_backward(&self) -> f64 {

@@ -44,7 +44,8 @@ pub struct StateTraits {
     pub second_moment: Dtype,
     /// Whether context-parallel ranks share the sharding of the optimizer.
     pub shard_over_context: bool,
-    /// Format of a second copy of all gradients that data parallelism reduces (DDP buckets); only with dp > 1.
+    /// Format of a second copy of all gradients that data parallelism reduces (DDP buckets); only with dp > 1, and where the
+    /// accumulators are wider.
     pub reduction_copy: Option<Dtype>,
     /// Bytes per parameter of gradients that exist only at the end of the backward.
     pub late_gradient_bytes: f64,
@@ -202,6 +203,8 @@ impl Default for ExpertTraits {
 pub struct LossTraits {
     /// Bytes per logit at the loss's peak.
     pub bytes_per_logit: f64,
+    /// The loss of later releases, where the model is compiled.
+    pub compiled: Option<CompiledLoss>,
     /// Logits are gathered over tensor parallelism before the loss.
     pub gathered_logits: bool,
     /// Microbatches whose head weight gradient is deferred, with their inputs kept.
@@ -210,8 +213,18 @@ pub struct LossTraits {
 
 impl Default for LossTraits {
     fn default() -> Self {
-        Self { bytes_per_logit: 6.0, gathered_logits: false, deferred_weight_gradients: 0 }
+        Self { bytes_per_logit: 6.0, compiled: None, gathered_logits: false, deferred_weight_gradients: 0 }
     }
+}
+
+/// A loss that a graph compiler fuses.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CompiledLoss {
+    /// First release (year, month) that compiles the loss.
+    pub from: (u16, u8),
+    /// Bytes per logit at its peak.
+    pub bytes_per_logit: f64,
 }
 
 /// Workspaces of libraries and other fixed buffers.

@@ -15,8 +15,8 @@ pub use facts::{
     TensorOverlap,
 };
 pub use memory_traits::{
-    ActivationTraits, ExpertTraits, LossTraits, MemoryTraits, PipelineTraits, RecomputeModule, ReserveTraits,
-    SplitPolicy, StateTraits, WorkspaceTraits,
+    ActivationTraits, CompiledLoss, ExpertTraits, LossTraits, MemoryTraits, PipelineTraits, RecomputeModule,
+    ReserveTraits, SplitPolicy, StateTraits, WorkspaceTraits,
 };
 pub use shared::SharedTraits;
 pub use time_traits::{Bucket, ExpertTraffic, SelectiveRecompute, TimeTraits};
