@@ -47,6 +47,13 @@ impl RankPeak {
         self.during_microbatch().max(self.end_of_backward()).max(self.step())
     }
 
+    /// Saved activations of all microbatches in flight: the peak less the value at the start of the iteration, without what
+    /// one layer needs on top.
+    #[must_use]
+    pub const fn activations(&self) -> f64 {
+        self.saved
+    }
+
     /// All that is neither state nor workspace, at its peak.
     #[must_use]
     pub fn working_set(&self) -> f64 {
