@@ -1,31 +1,9 @@
 //! Bubbles and peaks of the reference tables, exactly, for p in 2..=16 and every m in p..=4p a schedule allows.
 
+mod schedule_support;
+
 use cost_models::schedule::*;
-
-/// Simulates with the same times on every stage.
-fn run(kind: ScheduleKind, shape: ScheduleShape, [f, i, w]: [f64; 3], latency: f64) -> Timeline {
-    let times = ChunkTimes { forward: f, input_grad: i, weight_grad: w };
-    let orders = generate(kind, &ScheduleShape { times, ..shape })
-        .unwrap_or_else(|error| panic!("{kind} {shape:?}: {error}"));
-    let costs = OpCosts::uniform(orders.stages(), f, i, w).with_latency(latency);
-    simulate(&orders, &costs).unwrap_or_else(|error| panic!("{kind} {shape:?}: {error}"))
-}
-
-/// The shapes of p in 2..=16 and m in p..=4p.
-fn shapes() -> impl Iterator<Item = (u32, u32)> {
-    (2..=16).flat_map(|p| (p..=4 * p).map(move |m| (p, m)))
-}
-
-#[track_caller]
-fn close(found: f64, expected: f64, what: &str) {
-    assert!(
-        (found - expected).abs() <= 1e-9 * expected.abs().max(1.0),
-        "{what}: {found}, expected {expected}"
-    );
-}
-
-const UNIT: [f64; 3] = [1.0, 1.0, 1.0];
-const UNEVEN: [f64; 3] = [10.0, 12.0, 8.0];
+use schedule_support::*;
 
 #[test]
 fn gpipe_and_1f1b() {

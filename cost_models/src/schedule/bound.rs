@@ -62,6 +62,29 @@ pub fn memory_bound(input: &BoundInput, costs: &OpCosts, cap: f64) -> f64 {
     per_rank.fold(0.0, f64::max)
 }
 
+/// [`memory_bound`] with every microbatch-stage counted by its bytes against a limit of `bytes`.
+pub(super) fn memory_bound_bytes(input: &BoundInput, costs: &OpCosts, bytes: f64) -> f64 {
+    let paths = Paths::new(input, costs);
+    let per_rank = (0..input.ranks as usize).map(|rank| {
+        let lives = stages_of(input, rank).map(|stage| {
+            let depth = stage % input.stages as usize;
+            paths.life(input, costs, depth) * costs.stages[depth].activation_bytes
+        });
+        lives.sum::<f64>() * f64::from(input.microbatches * input.slices) / bytes
+    });
+    per_rank.fold(0.0, f64::max)
+}
+
+/// The work of the busiest rank, which no span can be shorter than.
+pub(super) fn busiest(input: &BoundInput, costs: &OpCosts) -> f64 {
+    let units = f64::from(input.microbatches) * slice_total(input, costs);
+    let work = |rank: usize| {
+        let stages = stages_of(input, rank).map(|stage| &costs.stages[stage % input.stages as usize]);
+        units * stages.map(|stage| work_seconds(input, stage)).sum::<f64>() + units_of_passes(input, costs)
+    };
+    (0..input.ranks as usize).map(work).fold(0.0, f64::max)
+}
+
 fn stages_of<'a>(input: &BoundInput<'a>, rank: usize) -> impl Iterator<Item = usize> + use<'a> {
     input
         .placement

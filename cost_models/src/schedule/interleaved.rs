@@ -19,7 +19,7 @@ pub(super) const DEFINITION: Definition = Definition {
     source: "torch ScheduleInterleaved1F1B; Megatron-LM pipeline_parallel/schedules.py; arXiv:2104.04473",
     default_chunks: 2,
     rules,
-    orders: Generator::PerRank(|sizes, rank| order(sizes, rank, 0)),
+    orders: Generator::PerRank(|sizes, rank| order(sizes, rank, false)),
     ..Definition::LOOPED
 };
 
@@ -103,15 +103,17 @@ impl Steps {
     }
 }
 
-/// The order with `extra` forwards more in the warm-up than the dependencies ask for.
-pub(super) fn order(sizes: &Sizes, rank: u32, extra: u32) -> Vec<Op> {
+/// The order. Combined, it has one forward more in the warm-up, so that the steady pairs are independent, and those
+/// pairs are atomic.
+pub(super) fn order(sizes: &Sizes, rank: u32, combined: bool) -> Vec<Op> {
     let g = group_size(sizes);
     let steps = Steps::new(sizes, rank, g);
-    let warmup = (2 * (sizes.p - 1 - rank) + (sizes.v - 1) * g + extra) as usize;
-    let (total, warmup) = (steps.len(), warmup.min(steps.len()));
+    let warmup = 2 * (sizes.p - 1 - rank) + (sizes.v - 1) * g + u32::from(combined);
+    let (total, warmup) = (steps.len(), (warmup as usize).min(steps.len()));
     let mut ops: Vec<Op> = (0..warmup).map(|k| steps.forward(k)).collect();
     for k in warmup..total {
-        ops.extend([steps.forward(k), steps.full_backward(k - warmup)]);
+        let forward = Op { paired: combined, ..steps.forward(k) };
+        ops.extend([forward, steps.full_backward(k - warmup)]);
     }
     ops.extend((total - warmup..total).map(|k| steps.full_backward(k)));
     ops

@@ -27,26 +27,38 @@ mod costs;
 mod deadlock;
 mod engine;
 mod error;
+mod fill;
 mod mailbox;
 mod op;
 mod orders;
 mod placement;
+mod refill;
 mod shape;
 mod simulate;
+mod slices;
 mod timeline;
+mod torch_csv;
+mod v_block;
 mod validate;
 mod vocabulary;
+mod vocabulary_1f1b;
 
+pub use auto::{AutoOptions, AutoSchedule, Objective, auto_schedule};
 pub use bound::{BoundInput, bound, lower_bound, memory_bound};
 pub use costs::{Hop, OpCosts, Sends, StageCosts, VocabularyCosts};
 pub use error::{Blocked, OrderFault, OrdersError, ScheduleError, ShapeFault, SimulateError};
+pub use fill::{FillItem, Filled, Filling, fill_bubbles, idle_intervals};
 pub use op::{Op, OpKind};
 pub use orders::{MAX_OPS, OrderParts, RankOrders, Vocabulary};
+pub use pipedream::steady_step;
 pub use placement::Placement;
 pub use registry::{Definition, Generator, Schedule, generate, generate_for};
-pub use shape::{ChunkTimes, GroupRule, Rules, ScheduleShape, Sizes};
+pub use shape::{ChunkTimes, GroupRule, MemoryLimit, Rules, ScheduleShape, Sizes};
 pub use simulate::{record, simulate};
+pub use slices::{MOST_GRANULES, slice_lengths};
 pub use timeline::{OpSpan, RankTimeline, Timeline};
+pub use torch_csv::{CsvError, from_torch_csv, to_torch_csv};
+pub use two_bp::{WeightDelay, delay_weight_gradients};
 
 // A new schedule is a file and a line here.
 schedules! {
@@ -54,4 +66,33 @@ schedules! {
     OneFOneB = one_f_one_b,
     Interleaved = interleaved,
     LoopedBfs = looped_bfs,
+    ZbH1 = zb_h1,
+    ZbH2 = zb_h2,
+    InterleavedZb = interleaved_zb,
+    ZbV = zb_v,
+    VHalf = v_half,
+    VMin = v_min,
+    VZb = v_zb,
+    Zb1p = zb_1p,
+    Zb2p = zb_2p,
+    Zb2pSync = zb_2p_sync,
+    Dualpipe = dualpipe,
+    Dualpipev = dualpipev,
+    Chimera = chimera,
+    Hanayo = hanayo,
+    Bitpipe = bitpipe,
+    Zeropp = zeropp,
+    OneFOneBV = one_f_one_b_v,
+    Seq1f1b = seq1f1b,
+    Terapipe = terapipe,
+    TwoBp = two_bp,
+    Combined = combined_1f1b,
+    GeneralizedInterleaved = generalized_interleaved,
+    GeneralizedInterleavedHalf = generalized_interleaved_half,
+    Interlaced = interlaced,
+    Redistributed = redistributed,
+    Pipedream = pipedream,
+    TwoBw = two_bw,
+    Paci = paci,
+    Auto = auto,
 }

@@ -21,6 +21,7 @@ pub(super) const DEFINITION: Definition = Definition {
     summary: "one forward, one backward: the fewest activations for one stage a rank",
     source: "torch Schedule1F1B; Megatron-LM pipeline_parallel/schedules.py; arXiv:2006.09503",
     rules: one_chunk,
+    vocabulary_orders: Some(super::vocabulary_1f1b::orders),
     orders: Generator::PerRank(order),
     ..Definition::LOOPED
 };

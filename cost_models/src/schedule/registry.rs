@@ -10,6 +10,7 @@ use super::op::Op;
 use super::orders::{OrderParts, RankOrders, Vocabulary};
 use super::placement::Placement;
 use super::shape::{Rules, ScheduleShape, Sizes, check_sizes};
+use super::timeline::Timeline;
 
 /// What a schedule's file says about it.
 pub struct Definition {
@@ -25,12 +26,19 @@ pub struct Definition {
     pub splits_backward: bool,
     /// Whether training is as without a pipeline. Where false the schedule works on stale weights.
     pub synchronous: bool,
+    /// Copies of its weights a rank keeps to train as the schedule prescribes.
+    pub weight_versions: fn(&Sizes, u32) -> u32,
     /// Stages on a rank when the shape leaves it open.
     pub default_chunks: u32,
     /// Slices of a sequence when the shape leaves it open; `None` where sequences stay whole.
     pub default_slices: Option<u32>,
     /// Split of the output layer the schedule is made for.
     pub vocabulary: Vocabulary,
+    /// Whether its runtime lets the next step start before this one has ended everywhere (optimizer post-validation):
+    /// a step then takes [`Timeline::staggered_step`](super::Timeline::staggered_step).
+    pub staggered: bool,
+    /// Orders with the output layer split over the ranks, where there are.
+    pub vocabulary_orders: Option<fn(&Sizes, Vocabulary) -> Vec<Vec<Op>>>,
     /// The schedule's own rules on sizes.
     pub rules: fn(&Sizes, &mut Rules),
     /// The orders.
@@ -56,9 +64,12 @@ impl Definition {
         placement: Placement::Loop,
         splits_backward: false,
         synchronous: true,
+        weight_versions: |_, _| 1,
         default_chunks: 1,
         default_slices: None,
         vocabulary: Vocabulary::Whole,
+        staggered: false,
+        vocabulary_orders: None,
         rules: |_, _| {},
         orders: Generator::PerRank(|_, _| Vec::new()),
     };
@@ -105,9 +116,14 @@ impl ScheduleKind {
         shape.chunks.unwrap_or(self.definition().default_chunks)
     }
 
-    /// Whether the output layer may be split over the ranks: the orders exist for the fused 1F1B and for V-Half.
+    /// Whether the output layer may be split over the ranks with the suffixes `-vocab1` and `-vocab2`.
     pub fn takes_vocabulary(self) -> bool {
-        matches!(self, ScheduleKind::OneFOneB)
+        self.definition().vocabulary_orders.is_some()
+    }
+
+    /// The time from one step to the next: the makespan, or less where the runtime staggers steps.
+    pub fn step_time(self, timeline: &Timeline) -> f64 {
+        if self.definition().staggered { timeline.staggered_step() } else { timeline.makespan }
     }
 
     /// Checks a shape without generating anything.
@@ -137,15 +153,12 @@ impl ScheduleKind {
             rule,
             "opt in explicitly, or use a synchronous schedule",
         );
-        let whole = shape.vocabulary == Vocabulary::Whole || self.takes_vocabulary();
+        let usual = [Vocabulary::Whole, definition.vocabulary].contains(&shape.vocabulary);
+        let split = self.takes_vocabulary() && shape.vocabulary != Vocabulary::Interlaced;
         let hint = "use 1f1b-vocab1, 1f1b-vocab2, v-half-vocab1 or v-half-vocab2";
-        rules.require(
-            whole,
-            "vocabulary",
-            format!("{:?}", shape.vocabulary),
-            "no order with vocabulary passes",
-            hint,
-        );
+        let rule = "this schedule has no order with such passes";
+        let asked = format!("{:?}", shape.vocabulary);
+        rules.require(usual || split, "vocabulary", asked, rule, hint);
         rules.finish()?;
         let sizes = Sizes {
             p: shape.ranks,
@@ -154,6 +167,7 @@ impl ScheduleKind {
             q,
             group: shape.group_size,
             group_rule: shape.group_rule,
+            memory_limit: shape.memory_limit,
             times: shape.times,
         };
         let mut rules = Rules::new(definition.name);
@@ -254,14 +268,20 @@ pub fn generate_for(
     costs: &OpCosts,
 ) -> Result<RankOrders, ScheduleError> {
     let Schedule { kind, vocabulary } = schedule.into();
-    let asked = if vocabulary == Vocabulary::Whole { shape.vocabulary } else { vocabulary };
     let own = kind.definition().vocabulary;
-    let request = if asked == own { Vocabulary::Whole } else { asked };
-    let sizes = kind.check(&ScheduleShape { vocabulary: request, ..*shape })?;
+    let vocabulary = if vocabulary == Vocabulary::Whole { shape.vocabulary } else { vocabulary };
+    let vocabulary = if vocabulary == Vocabulary::Whole { own } else { vocabulary };
+    let sizes = kind.check(&ScheduleShape { vocabulary, ..*shape })?;
+    if let Some(split) = kind.definition().vocabulary_orders.filter(|_| vocabulary != own) {
+        return assemble(kind, &sizes, vocabulary, split(&sizes, vocabulary));
+    }
     let orders = match &kind.definition().orders {
         Generator::PerRank(order) => (0..sizes.p).map(|rank| order(&sizes, rank)).collect(),
         Generator::Whole(orders) => orders(&sizes),
-        Generator::Searched(search) => return search(&sizes, costs),
+        Generator::Searched(search) => {
+            costs.check(sizes.p * sizes.v, sizes.q)?;
+            return search(&sizes, costs);
+        }
     };
     assemble(kind, &sizes, vocabulary, orders)
 }

@@ -30,6 +30,24 @@ impl Default for ChunkTimes {
     }
 }
 
+/// How much activation memory a searched schedule may use on every rank.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum MemoryLimit {
+    /// This many microbatch-stages.
+    Chunks(u32),
+    /// This many bytes, by [`StageCosts::activation_bytes`](super::StageCosts::activation_bytes).
+    Bytes(f64),
+}
+
+impl std::fmt::Display for MemoryLimit {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            MemoryLimit::Chunks(chunks) => write!(out, "{chunks} microbatch-chunks"),
+            MemoryLimit::Bytes(bytes) => write!(out, "{bytes} bytes"),
+        }
+    }
+}
+
 /// Ranks, microbatches and the choices a schedule leaves open.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ScheduleShape {
@@ -49,6 +67,8 @@ pub struct ScheduleShape {
     pub vocabulary: Vocabulary,
     /// Whether schedules that change training (stale weights) may be used.
     pub allow_asynchronous: bool,
+    /// Limit that searched schedules keep to.
+    pub memory_limit: Option<MemoryLimit>,
     /// Times for orders that depend on them.
     pub times: ChunkTimes,
 }
@@ -65,6 +85,7 @@ impl ScheduleShape {
             slices: None,
             vocabulary: Vocabulary::Whole,
             allow_asynchronous: false,
+            memory_limit: None,
             times: ChunkTimes::default(),
         }
     }
@@ -100,6 +121,8 @@ pub struct Sizes {
     pub group: Option<u32>,
     /// Whose group rule.
     pub group_rule: GroupRule,
+    /// Limit that searched schedules keep to.
+    pub memory_limit: Option<MemoryLimit>,
     /// Times for orders that depend on them.
     pub times: ChunkTimes,
 }

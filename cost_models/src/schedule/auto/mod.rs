@@ -1,0 +1,254 @@
+//! The automatic scheduler: for given costs and a memory limit, the best order it can find, and a bound no order can
+//! beat.
+//!
+//! ```text
+//! handcrafted orders that fit  ┐
+//! list schedules of many kinds ┼─ each with its gaps filled ─ the best ─ swaps along the critical path ─ result
+//! repeated V blocks that fit   ┘
+//! ```
+//!
+//! It is never worse than a handcrafted order under the same limit because those are candidates. Equal costs give
+//! equal orders.
+
+mod blocks;
+mod candidates;
+mod list;
+mod swaps;
+mod zero_bubble;
+
+use super::bound::{self, BoundInput, memory_bound};
+use super::costs::OpCosts;
+use super::error::ScheduleError;
+use super::orders::{RankOrders, Vocabulary};
+use super::placement::Placement;
+use super::refill::MemoryCap;
+use super::registry::{Definition, Generator};
+use super::shape::{MemoryLimit, ScheduleShape, Sizes};
+use super::simulate::simulate;
+use super::timeline::Timeline;
+use super::{ScheduleKind, refill};
+
+/// The automatic scheduler under the shape's memory limit, for the makespan.
+pub(super) const DEFINITION: Definition = Definition {
+    name: "auto",
+    summary: "searched for the costs at hand, under a memory limit; never worse than a handcrafted order within it",
+    source: "this project; building blocks after arXiv:2405.15362, list schedules after arXiv:2401.10241",
+    splits_backward: true,
+    orders: Generator::Searched(|sizes, costs| Ok(search(sizes, costs, &AutoOptions::default())?.orders)),
+    ..Definition::LOOPED
+};
+
+/// What the search minimises.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Objective {
+    /// The end of the step.
+    #[default]
+    Makespan,
+    /// The longest span of a rank, for runtimes that stagger steps.
+    Span,
+}
+
+/// How to search.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct AutoOptions {
+    /// What to minimise.
+    pub objective: Objective,
+    /// Most microbatch-stages or bytes a rank may hold; the shape's limit where `None`.
+    pub memory_limit: Option<MemoryLimit>,
+    /// The only placement to look at; every one that suits the chunks where `None`.
+    pub placement: Option<Placement>,
+    /// Whether schedules that hold the weights twice are candidates.
+    pub replicated_weights: bool,
+    /// About how many times to simulate the whole schedule; the search ends when they are used up, or as many as make
+    /// [`AutoOptions::MOST_OPS`] operations.
+    pub effort: u32,
+}
+
+impl Default for AutoOptions {
+    fn default() -> AutoOptions {
+        AutoOptions {
+            objective: Objective::Makespan,
+            memory_limit: None,
+            placement: None,
+            replicated_weights: false,
+            effort: 600,
+        }
+    }
+}
+
+impl AutoOptions {
+    /// Operations simulated by one search at most.
+    pub const MOST_OPS: u64 = 20_000_000;
+}
+
+/// What the search found.
+#[derive(Debug, Clone)]
+pub struct AutoSchedule {
+    /// The order.
+    pub orders: RankOrders,
+    /// What it is made of.
+    pub origin: String,
+    /// Its run.
+    pub timeline: Timeline,
+    /// No order of a candidate placement within the limit takes less. For [`Objective::Span`] a bound on the span.
+    pub lower_bound: f64,
+}
+
+/// Searches an order for a pipeline of `shape.ranks` ranks with the costs' stages.
+///
+/// # Errors
+/// Bad shapes and costs, and a memory limit that no candidate keeps.
+pub fn auto_schedule(
+    shape: &ScheduleShape,
+    costs: &OpCosts,
+    options: &AutoOptions,
+) -> Result<AutoSchedule, ScheduleError> {
+    let sizes = ScheduleKind::Auto.check(shape)?;
+    costs.check(sizes.p * sizes.v, 1)?;
+    search(&sizes, costs, options)
+}
+
+pub(super) fn search(sizes: &Sizes, costs: &OpCosts, options: &AutoOptions) -> Result<AutoSchedule, ScheduleError> {
+    let limit = options.memory_limit.or(sizes.memory_limit);
+    let ops = 3 * u64::from(sizes.p) * u64::from(sizes.v) * u64::from(sizes.m);
+    let effort = (u64::from(options.effort) * ops).min(AutoOptions::MOST_OPS).max(ops);
+    let mut search = Search { sizes, costs, options, limit, effort, best: None };
+    candidates::handcrafted(&mut search)?;
+    zero_bubble::schedules(&mut search)?;
+    list::schedules(&mut search)?;
+    if search.placements().contains(&Placement::V) {
+        blocks::repeated(&mut search)?;
+    }
+    swaps::improve(&mut search)?;
+    let lower_bound = search.lower_bound();
+    let cap = limit.map_or_else(|| "memory".to_owned(), |limit| limit.to_string());
+    let none = ScheduleError::MemoryCap { ranks: sizes.p, microbatches: sizes.m, cap };
+    let Candidate { orders, origin, timeline, .. } = search.best.ok_or(none)?;
+    Ok(AutoSchedule { orders, origin, timeline, lower_bound })
+}
+
+struct Candidate {
+    orders: RankOrders,
+    origin: String,
+    timeline: Timeline,
+    score: f64,
+}
+
+struct Search<'a> {
+    sizes: &'a Sizes,
+    costs: &'a OpCosts,
+    options: &'a AutoOptions,
+    limit: Option<MemoryLimit>,
+    effort: u64,
+    best: Option<Candidate>,
+}
+
+impl Search<'_> {
+    /// The limit as weights per stage and a bound per rank.
+    fn cap(&self, placement: &[u16]) -> MemoryCap {
+        let stages = self.costs.stages.len();
+        let weight = |stage: usize| match self.limit {
+            Some(MemoryLimit::Bytes(_)) => self.costs.stages[stage % stages].activation_bytes,
+            Some(MemoryLimit::Chunks(_)) | None => 1.0,
+        };
+        let limit = match self.limit {
+            Some(MemoryLimit::Bytes(bytes)) => bytes,
+            Some(MemoryLimit::Chunks(chunks)) => chunks.into(),
+            None => f64::INFINITY,
+        };
+        MemoryCap {
+            per_stage: (0..placement.len()).map(weight).collect(),
+            limit: vec![limit; self.sizes.p as usize],
+        }
+    }
+
+    fn score(&self, timeline: &Timeline) -> f64 {
+        match self.options.objective {
+            Objective::Makespan => timeline.makespan,
+            Objective::Span => timeline.staggered_step(),
+        }
+    }
+
+    fn fits(&self, timeline: &Timeline) -> bool {
+        timeline.ranks.iter().all(|rank| match self.limit {
+            None => true,
+            Some(MemoryLimit::Chunks(chunks)) => rank.peak_activations <= chunks,
+            Some(MemoryLimit::Bytes(bytes)) => rank.peak_activation_bytes <= bytes * (1.0 + 1e-12),
+        })
+    }
+
+    /// Takes an order as it is, if it runs, fits and is better.
+    fn consider(&mut self, orders: RankOrders, origin: impl Into<String>) {
+        self.effort = self.effort.saturating_sub(orders.len() as u64);
+        let Ok(timeline) = simulate(&orders, self.costs) else { return };
+        let score = self.score(&timeline);
+        let better = self.best.as_ref().is_none_or(|best| score < best.score);
+        if better && self.fits(&timeline) {
+            self.best = Some(Candidate { orders, origin: origin.into(), timeline, score });
+        }
+    }
+
+    /// Takes an order and what it becomes with its gaps filled; one that does not fit is left out.
+    fn consider_filled(&mut self, orders: RankOrders, origin: &str) -> Result<(), ScheduleError> {
+        let Ok(timeline) = simulate(&orders, self.costs) else { return Ok(()) };
+        if self.fits(&timeline) {
+            let cap = self.cap(orders.placement());
+            self.effort = self.effort.saturating_sub(4 * orders.len() as u64);
+            let filled = refill::refill(&orders, self.costs, &cap)?;
+            self.consider(orders, origin);
+            self.consider(filled, format!("{origin}, gaps filled"));
+        }
+        Ok(())
+    }
+
+    fn spent(&self) -> bool {
+        self.effort == 0
+    }
+
+    /// The least of the bounds of the placements that are searched.
+    fn lower_bound(&self) -> f64 {
+        let placements = self.placements().into_iter();
+        placements.map(|placement| self.bound_of(placement)).fold(f64::INFINITY, f64::min)
+    }
+
+    fn placements(&self) -> Vec<Placement> {
+        let sizes = self.sizes;
+        let mut all = vec![Placement::Loop];
+        if sizes.v == 2 {
+            all.push(Placement::V);
+        }
+        if sizes.v > 2 && sizes.v.is_multiple_of(2) {
+            all.push(Placement::Wave);
+        }
+        if self.options.replicated_weights && sizes.m.is_multiple_of(2) && sizes.v <= 2 {
+            all.push(if sizes.v == 1 { Placement::Bidirectional } else { Placement::BidirectionalV });
+        }
+        all.retain(|&placement| self.options.placement.is_none_or(|only| only == placement));
+        all
+    }
+
+    fn bound_of(&self, placement: Placement) -> f64 {
+        let sizes = self.sizes;
+        let stages = sizes.p * sizes.v;
+        let placed = placement.ranks_of_stages(sizes.p, stages);
+        let input = BoundInput {
+            ranks: sizes.p,
+            stages,
+            placement: &placed,
+            microbatches: sizes.m / placement.pipelines(),
+            slices: 1,
+            splits_backward: true,
+            combines: true,
+            vocabulary: Vocabulary::Whole,
+        };
+        if self.options.objective == Objective::Span {
+            return bound::busiest(&input, self.costs) + self.costs.optimizer;
+        }
+        let cap = match self.limit {
+            Some(MemoryLimit::Chunks(chunks)) => memory_bound(&input, self.costs, chunks.into()),
+            Some(MemoryLimit::Bytes(bytes)) => bound::memory_bound_bytes(&input, self.costs, bytes),
+            None => 0.0,
+        };
+        bound::bound(&input, self.costs).max(cap)
+    }
+}

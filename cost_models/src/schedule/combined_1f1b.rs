@@ -1,0 +1,35 @@
+//! Combined 1F1B (Megatron-LM `--overlap-moe-expert-parallel-comm`): each steady forward runs together with a
+//! backward, so that one's expert all-to-alls travel while the other computes.
+//!
+//! ```text
+//! one rank       F0 (F1&B0) (F2&B1) (F3&B2) B3
+//! several ranks  interleaved 1F1B with one forward more in the warm-up, so that the two of a pair are independent
+//! ```
+//!
+//! Bubble as interleaved 1F1B (atomic pairs do not change it), one chunk more held. The pair's gain is
+//! [`StageCosts::pair_saving`](super::StageCosts::pair_saving).
+
+use super::registry::{Definition, Generator};
+use super::shape::{GroupRule, Rules, Sizes};
+
+/// Combined 1F1B.
+pub(super) const DEFINITION: Definition = Definition {
+    name: "combined-1f1b",
+    summary: "interleaved 1F1B with forwards and backwards combined to hide expert all-to-alls",
+    source: "Megatron-LM pipeline_parallel/combined_1f1b.py",
+    default_chunks: 2,
+    rules,
+    orders: Generator::PerRank(|sizes, rank| super::interleaved::order(sizes, rank, true)),
+    ..Definition::LOOPED
+};
+
+fn rules(sizes: &Sizes, rules: &mut Rules) {
+    let megatron = sizes.group_rule == GroupRule::Megatron;
+    if sizes.p == 1 {
+        let rule = "without pipeline ranks there is one stage";
+        return rules.require(sizes.v == 1, "chunks", sizes.v, rule, "use 1 chunk");
+    }
+    let rule = "Megatron-LM combines over several pipeline ranks only with virtual stages";
+    rules.require(!megatron || sizes.v > 1, "chunks", sizes.v, rule, "use 2 or more chunks");
+    super::interleaved::rules(sizes, rules);
+}

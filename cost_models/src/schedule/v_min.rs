@@ -1,0 +1,44 @@
+//! V-Min (arXiv:2405.15362): two chunks a rank placed as a V, about a third of 1F1B's activations.
+//!
+//! ```text
+//! p = 2; lower case: the second chunk
+//! rank 0  F0 .. .. f0 i0 w0 F1 I0 W0 f1 ...
+//! rank 1  .. F0 f0 .. .. i0 I0 w0 W0 ...
+//! ```
+//!
+//! The block's slots on rank r: r, 2p - 1 - r, 2p + k + r, 4p + k - 1 - r for F, f, i, I, with k = 2 where 3 divides p.
+//! Bubble 4p - 5 (4p - 7 where 3 divides p) at unit times, more when tF, tI and tW differ; 2 floor((p + 4)/3) chunks
+//! held.
+//!
+//! The gap filling is our own, so bubbles need not be those of the authors' greedy reordering.
+
+use super::costs::OpCosts;
+use super::error::ScheduleError;
+use super::orders::RankOrders;
+use super::placement::Placement;
+use super::registry::{Definition, Generator};
+use super::shape::Sizes;
+use super::v_block::{Block, squeeze};
+
+/// V-Min.
+pub(super) const DEFINITION: Definition = Definition {
+    name: "v-min",
+    summary: "two chunks a rank as a V, split backward: a third of 1F1B's activations",
+    source: "arXiv:2405.15362; sail-sg/zero-bubble-pipeline-parallelism v_auto_schedule.py",
+    placement: Placement::V,
+    splits_backward: true,
+    default_chunks: 2,
+    rules: super::zb_v::two_chunks,
+    orders: Generator::Searched(|sizes, _: &OpCosts| orders(sizes)),
+    ..Definition::LOOPED
+};
+
+/// The block.
+pub(super) fn block(p: u32) -> Block {
+    let k = if p.is_multiple_of(3) { 2 } else { 0 };
+    Block((0..p).map(|r| [r, 2 * p - 1 - r, 2 * p + k + r, 4 * p + k - 1 - r]).collect())
+}
+
+fn orders(sizes: &Sizes) -> Result<RankOrders, ScheduleError> {
+    squeeze(block(sizes.p).orders(sizes)?, sizes)
+}

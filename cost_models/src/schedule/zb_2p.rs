@@ -1,0 +1,28 @@
+//! ZB-2P: the automatic zero-bubble schedule in twice 1F1B's memory (2p microbatches on every rank).
+//!
+//! ```text
+//! rank 0  F0 F1 F2 F3 F4 I0 W0 F5 I1 W1 ...     no idle time inside a rank's span
+//! ```
+//!
+//! Searched for the costs at hand. With optimizer post-validation steps are staggered, so the span counts: as good as
+//! no bubble for m >= 2p.
+
+use super::auto::{AutoOptions, Objective, search};
+use super::registry::{Definition, Generator};
+use super::shape::MemoryLimit;
+
+/// ZB-2P.
+pub(super) const DEFINITION: Definition = Definition {
+    name: "zb-2p",
+    summary: "searched zero-bubble schedule in twice 1F1B's activation memory, steps staggered",
+    source: "arXiv:2401.10241; sail-sg/zero-bubble-pipeline-parallelism zb.py; the search is this project's",
+    splits_backward: true,
+    staggered: true,
+    rules: super::one_f_one_b::one_chunk,
+    orders: Generator::Searched(|sizes, costs| {
+        let limit = MemoryLimit::Chunks(2 * sizes.p);
+        let options = AutoOptions { objective: Objective::Span, memory_limit: Some(limit), ..AutoOptions::default() };
+        Ok(search(sizes, costs, &options)?.orders)
+    }),
+    ..Definition::LOOPED
+};
