@@ -52,7 +52,7 @@ pub use op::{Op, OpKind};
 pub use orders::{MAX_OPS, OrderParts, RankOrders, Vocabulary};
 pub use pipedream::steady_step;
 pub use placement::Placement;
-pub use registry::{Definition, Generator, Schedule, generate, generate_for};
+pub use registry::{Definition, Generator, Schedule, VocabularyOrders, generate, generate_for};
 pub use shape::{ChunkTimes, GroupRule, MemoryLimit, Rules, ScheduleShape, Sizes};
 pub use simulate::{record, simulate};
 pub use slices::{MOST_GRANULES, slice_lengths};

@@ -38,12 +38,15 @@ pub struct Definition {
     /// a step then takes [`Timeline::staggered_step`](super::Timeline::staggered_step).
     pub staggered: bool,
     /// Orders with the output layer split over the ranks, where there are.
-    pub vocabulary_orders: Option<fn(&Sizes, Vocabulary) -> Vec<Vec<Op>>>,
+    pub vocabulary_orders: Option<VocabularyOrders>,
     /// The schedule's own rules on sizes.
     pub rules: fn(&Sizes, &mut Rules),
     /// The orders.
     pub orders: Generator,
 }
+
+/// All ranks' orders with this split of the output layer.
+pub type VocabularyOrders = fn(&Sizes, Vocabulary) -> Vec<Vec<Op>>;
 
 /// How a schedule's orders come about.
 pub enum Generator {

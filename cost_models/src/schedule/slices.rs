@@ -32,11 +32,11 @@ pub fn slice_lengths(
         if best.as_ref().is_some_and(|(total, _)| floor >= *total) {
             break;
         }
-        if let Some((sum, lengths)) = fewest_seconds(&table, limit) {
-            if best.as_ref().is_none_or(|(total, _)| sum + floor < *total) {
-                best = Some((sum + floor, lengths));
-            }
-        }
+        let found = fewest_seconds(&table, limit).map(|(sum, lengths)| (sum + floor, lengths));
+        best = match (best, found) {
+            (Some(best), Some(found)) if found.0 < best.0 => Some(found),
+            (best, found) => best.or(found),
+        };
     }
     best.map(|(_, lengths)| lengths)
 }
