@@ -1,3 +1,4 @@
 //! The command line: one file per verb.
 
+pub mod simulate;
 pub mod validate;

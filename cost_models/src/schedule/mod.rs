@@ -29,6 +29,7 @@ mod engine;
 mod error;
 mod fill;
 mod mailbox;
+mod offload;
 mod op;
 mod orders;
 mod placement;
@@ -48,6 +49,7 @@ pub use bound::{BoundInput, bound, lower_bound, memory_bound};
 pub use costs::{Hop, OpCosts, Sends, StageCosts, VocabularyCosts};
 pub use error::{Blocked, OrderFault, OrdersError, ScheduleError, ShapeFault, SimulateError};
 pub use fill::{FillItem, Filled, Filling, fill_bubbles, idle_intervals};
+pub use offload::{Copies, OffloadPlan, OffloadSpec, plan_offload};
 pub use op::{Op, OpKind};
 pub use orders::{MAX_OPS, OrderParts, RankOrders, Vocabulary};
 pub use pipedream::steady_step;
@@ -89,6 +91,8 @@ schedules! {
     Combined = combined_1f1b,
     GeneralizedInterleaved = generalized_interleaved,
     GeneralizedInterleavedHalf = generalized_interleaved_half,
+    PipeoffloadHalf = pipeoffload_half,
+    PipeoffloadFull = pipeoffload_full,
     Interlaced = interlaced,
     Redistributed = redistributed,
     Pipedream = pipedream,

@@ -28,6 +28,8 @@ pub struct Definition {
     pub synchronous: bool,
     /// Copies of its weights a rank keeps to train as the schedule prescribes.
     pub weight_versions: fn(&Sizes, u32) -> u32,
+    /// How many chunks of a rank keep their activations in host memory.
+    pub offloaded_chunks: fn(&Sizes) -> u32,
     /// Stages on a rank when the shape leaves it open.
     pub default_chunks: u32,
     /// Slices of a sequence when the shape leaves it open; `None` where sequences stay whole.
@@ -68,6 +70,7 @@ impl Definition {
         splits_backward: false,
         synchronous: true,
         weight_versions: |_, _| 1,
+        offloaded_chunks: |_| 0,
         default_chunks: 1,
         default_slices: None,
         vocabulary: Vocabulary::Whole,
