@@ -70,7 +70,8 @@ fn small_pictures_carry_microbatch_numbers() {
 fn trace_has_every_operation() {
     for kind in [ScheduleKind::Interleaved, ScheduleKind::Dualpipe] {
         let (orders, timeline) = recorded(kind, ScheduleShape::new(4, 8));
-        let trace: serde_json::Value = serde_json::from_str(&timeline_trace::render(&orders, &timeline, 1000.0)).unwrap();
+        let trace: serde_json::Value =
+            serde_json::from_str(&timeline_trace::render(&orders, &timeline, 1000.0)).unwrap();
         let events = trace["traceEvents"].as_array().unwrap();
         let of = |ph: &'static str| events.iter().filter(move |event| event["ph"] == ph);
         assert_eq!(of("X").count(), orders.len());

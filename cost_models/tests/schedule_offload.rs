@@ -17,7 +17,8 @@ fn offload(p: u32, v: u32, g: u32, chunks: u32, k: f64) -> Result<OffloadPlan, S
 
 #[test]
 fn copies_share_the_link_and_keep_their_deadlines() {
-    for (p, v, g, chunks, k) in [(8, 4, 4, 2, 0.5), (8, 2, 4, 1, 0.5), (6, 3, 3, 1, 0.75), (8, 4, 8, 1, 1.0)] {
+    for (p, v, g, chunks, k) in [(8, 4, 4, 2, 0.5), (8, 2, 4, 1, 0.5), (6, 3, 3, 1, 0.75), (8, 4, 8, 1, 1.0)]
+    {
         let (orders, timeline) = recorded(p, v, g);
         let plan = plan_offload(&orders, &timeline, OffloadSpec { chunks, copy_seconds: 3.0 * k }).unwrap();
         assert!(!plan.copies.is_empty());
@@ -34,7 +35,9 @@ fn copies_share_the_link_and_keep_their_deadlines() {
         for copy in &plan.copies {
             let spans = &timeline.ranks[copy.rank].spans;
             let at = |kind: OpKind| {
-                let same = |op: Op| (op.kind, op.stage, op.microbatch) == (kind, copy.forward.stage, copy.forward.microbatch);
+                let same = |op: Op| {
+                    (op.kind, op.stage, op.microbatch) == (kind, copy.forward.stage, copy.forward.microbatch)
+                };
                 *spans.iter().find(|span| same(span.op)).unwrap()
             };
             assert!(at(OpKind::F).end <= copy.out.0 + 1e-9 && copy.out.1 <= copy.back.0 + 1e-9);
@@ -76,7 +79,13 @@ fn peaks_of_the_reference_table() {
 /// without offload.
 #[test]
 fn crowded_links_hold_more() {
-    let rows = [(8, 2, 4, 1, 0.75, 8), (8, 2, 4, 2, 0.4, 5), (8, 2, 8, 1, 0.6, 8), (8, 4, 8, 2, 0.5, 16), (6, 3, 3, 2, 0.5, 6)];
+    let rows = [
+        (8, 2, 4, 1, 0.75, 8),
+        (8, 2, 4, 2, 0.4, 5),
+        (8, 2, 8, 1, 0.6, 8),
+        (8, 4, 8, 2, 0.5, 16),
+        (6, 3, 3, 2, 0.5, 6),
+    ];
     for (p, v, g, o, k, reference) in rows {
         let (held, without) = (worst(&offload(p, v, g, o, k).unwrap()), recorded(p, v, g).1.worst_peak());
         assert!(reference < held && held < without, "{p} {v} {g} o {o} k {k}: {held}");
@@ -85,7 +94,9 @@ fn crowded_links_hold_more() {
 
 #[test]
 fn links_that_are_too_slow_are_refused() {
-    for (p, v, g, o, k) in [(8, 2, 4, 1, 1.2), (8, 4, 4, 3, 0.8), (8, 4, 4, 4, 0.6), (8, 2, 8, 2, 0.6), (6, 3, 3, 3, 0.6)] {
+    for (p, v, g, o, k) in
+        [(8, 2, 4, 1, 1.2), (8, 4, 4, 3, 0.8), (8, 4, 4, 4, 0.6), (8, 2, 8, 2, 0.6), (6, 3, 3, 3, 0.6)]
+    {
         assert!(2.0 * k * f64::from(o) > f64::from(v));
         let error = offload(p, v, g, o, k).unwrap_err();
         assert!(matches!(&error, ScheduleError::Offload { .. }), "{error}");

@@ -5,8 +5,8 @@ use crate::report::{timeline_svg, timeline_text, timeline_trace};
 use clap::{Args, ValueEnum};
 use cost_models::schedule::{
     AutoOptions, ChunkTimes, CsvError, GroupRule, MemoryLimit, OpCosts, RankOrders, Schedule, ScheduleError,
-    ScheduleKind, ScheduleShape, SimulateError, Timeline, VocabularyCosts, auto_schedule, generate_for, lower_bound,
-    record, to_torch_csv,
+    ScheduleKind, ScheduleShape, SimulateError, Timeline, VocabularyCosts, auto_schedule, generate_for,
+    lower_bound, record, to_torch_csv,
 };
 use serde::Serialize;
 use serde_json::Number;
@@ -104,7 +104,9 @@ impl SimulateVerbError {
             SimulateVerbError::Schedule(error) => error.hint(),
             SimulateVerbError::Simulate(error) => error.hint(),
             SimulateVerbError::Csv(error) => error.hint(),
-            SimulateVerbError::Write { .. } => "name a file in a folder that exists and can be written".into(),
+            SimulateVerbError::Write { .. } => {
+                "name a file in a folder that exists and can be written".into()
+            }
         }
     }
 }
@@ -141,17 +143,25 @@ struct Simulated {
 /// # Errors
 /// [`SimulateVerbError`] for shapes the schedule refuses, unusable times and files that cannot be written.
 pub fn run(args: &SimulateArgs) -> Result<(), SimulateVerbError> {
+    let text = text(args)?;
+    let printed = std::io::stdout().lock().write_all(text.as_bytes());
+    printed.map_err(|source| SimulateVerbError::Write { path: "standard output".into(), source })
+}
+
+/// Writes the files asked for and returns what is to be printed.
+///
+/// # Errors
+/// As [`run`].
+pub fn text(args: &SimulateArgs) -> Result<String, SimulateVerbError> {
     let simulated = simulated(args)?;
     write_files(args, &simulated)?;
-    let text = match args.format {
+    Ok(match args.format {
         Format::Json => {
             let answer = answer(args, &simulated);
             serde_json::to_string_pretty(&answer).unwrap_or_default() + "\n"
         }
         Format::Human => human(args, &simulated),
-    };
-    let stdout = std::io::stdout().lock().write_all(text.as_bytes());
-    stdout.map_err(|source| SimulateVerbError::Write { path: "standard output".into(), source })
+    })
 }
 
 fn simulated(args: &SimulateArgs) -> Result<Simulated, SimulateVerbError> {
@@ -233,7 +243,11 @@ fn answer(args: &SimulateArgs, simulated: &Simulated) -> Answer {
 fn chunks(orders: &RankOrders, held: u32) -> Number {
     let slices = orders.slices();
     let fraction = || Number::from_f64(f64::from(held) / f64::from(slices));
-    if held.is_multiple_of(slices) { Number::from(held / slices) } else { fraction().unwrap_or(Number::from(0)) }
+    if held.is_multiple_of(slices) {
+        Number::from(held / slices)
+    } else {
+        fraction().unwrap_or(Number::from(0))
+    }
 }
 
 fn title(args: &SimulateArgs, simulated: &Simulated) -> String {

@@ -78,7 +78,8 @@ impl Canvas<'_> {
     }
 
     fn legend(&mut self) {
-        let mut used: Vec<OpKind> = self.timeline.ranks.iter().flat_map(|rank| &rank.spans).map(|s| s.op.kind).collect();
+        let mut used: Vec<OpKind> =
+            self.timeline.ranks.iter().flat_map(|rank| &rank.spans).map(|s| s.op.kind).collect();
         used.sort_unstable();
         used.dedup();
         let mut x = LEFT;
@@ -101,17 +102,13 @@ impl Canvas<'_> {
     fn rank(&mut self, rank: usize) {
         let line = &self.timeline.ranks[rank];
         let (y, height) = (self.y(rank), self.row - 2.0);
-        let idle = 100.0 * (self.timeline.makespan - line.busy) / self.timeline.makespan.max(f64::MIN_POSITIVE);
+        let idle =
+            100.0 * (self.timeline.makespan - line.busy) / self.timeline.makespan.max(f64::MIN_POSITIVE);
+        let (before, after, middle) = (LEFT - 8.0, LEFT + PLOT + 8.0, y + self.row / 2.0 + 3.0);
         self.add(format_args!(
             "<rect class=\"row\" x=\"{LEFT}\" y=\"{y:.1}\" width=\"{PLOT}\" height=\"{height:.1}\"/>\
-             <text class=\"r\" x=\"{:.0}\" y=\"{2:.1}\">{rank}</text><text x=\"{3:.0}\" y=\"{2:.1}\">{idle:.1} %</text>\n",
-            LEFT - 8.0,
-            y + self.row / 2.0 + 3.0,
-            LEFT + PLOT + 8.0,
-            y = y,
-            height = height,
-            rank = rank,
-            idle = idle,
+             <text class=\"r\" x=\"{before:.0}\" y=\"{middle:.1}\">{rank}</text>\
+             <text x=\"{after:.0}\" y=\"{middle:.1}\">{idle:.1} %</text>\n",
         ));
         for (class, path) in self.paths(&line.spans, y, height) {
             self.add(format_args!("<path class=\"{class}\" d=\"{path}\"/>\n"));
@@ -159,7 +156,10 @@ impl Canvas<'_> {
                     continue;
                 }
                 left -= 1;
-                self.add(format_args!("<text class=\"n\" x=\"{:.1}\" y=\"{y:.1}\">{number}</text>\n", (from + until) / 2.0));
+                self.add(format_args!(
+                    "<text class=\"n\" x=\"{:.1}\" y=\"{y:.1}\">{number}</text>\n",
+                    (from + until) / 2.0
+                ));
             }
         }
     }
@@ -180,7 +180,11 @@ impl Canvas<'_> {
             tick += step;
         }
         let unit = escaped(unit);
-        self.add(format_args!("<text x=\"{:.0}\" y=\"{:.1}\">{unit}</text>\n", LEFT + PLOT + 8.0, bottom + 16.0));
+        self.add(format_args!(
+            "<text x=\"{:.0}\" y=\"{:.1}\">{unit}</text>\n",
+            LEFT + PLOT + 8.0,
+            bottom + 16.0
+        ));
     }
 
     /// Held microbatch-stages of the first, the fullest and the last rank.
