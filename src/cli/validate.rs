@@ -89,7 +89,7 @@ fn run_table(args: &ValidateArgs, runs: &Path) -> Result<(), ValidateError> {
             let text = read_file(path)?;
             Models::read(&path.display().to_string(), &String::from_utf8_lossy(&text))?
         }
-        None => Models::default(),
+        None => return Err(ValidateError::NoModels { origin: runs.display().to_string() }),
     };
     let selection = if args.all { Selection::All } else { Selection::Core };
     let validation = validate(&runs.display().to_string(), &read_file(runs)?, &models, selection)?;
@@ -103,7 +103,7 @@ fn run_table(args: &ValidateArgs, runs: &Path) -> Result<(), ValidateError> {
 fn json<T: serde::Serialize>(value: &T) -> Result<String, ValidateError> {
     let text = serde_json::to_string_pretty(value);
     text.map(|json| json + "\n")
-        .map_err(|error| ValidateError::Write { path: "stdout".to_owned(), source: error.into() })
+        .map_err(|error| ValidateError::Write { path: "stdout".to_owned(), reason: error.to_string() })
 }
 
 fn answer(args: &ValidateArgs, validation: &Validation, summary: &Summary) -> Result<String, ValidateError> {
@@ -111,16 +111,16 @@ fn answer(args: &ValidateArgs, validation: &Validation, summary: &Summary) -> Re
         Format::Human => Ok(validation_text::render(validation, summary, args.rows, args.worst)),
         Format::Json => validation_json::render(validation, summary, args.rows, BTreeMap::new())
             .map(|json| json + "\n")
-            .map_err(|error| ValidateError::Write { path: "stdout".to_owned(), source: error.into() }),
+            .map_err(|error| ValidateError::Write { path: "stdout".to_owned(), reason: error.to_string() }),
     }
 }
 
 fn print(text: &str) -> Result<(), ValidateError> {
     let written = std::io::stdout().lock().write_all(text.as_bytes());
-    written.map_err(|source| ValidateError::Write { path: "stdout".to_owned(), source })
+    written.map_err(|error| ValidateError::Write { path: "stdout".to_owned(), reason: error.to_string() })
 }
 
 fn write_file(path: &Path, text: &str) -> Result<(), ValidateError> {
     std::fs::write(path, text)
-        .map_err(|source| ValidateError::Write { path: path.display().to_string(), source })
+        .map_err(|error| ValidateError::Write { path: path.display().to_string(), reason: error.to_string() })
 }

@@ -6,13 +6,12 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 pub enum ValidateError {
     /// A file cannot be read.
-    #[error("cannot read {path}")]
+    #[error("cannot read {path}: {reason}")]
     Io {
         /// The path.
         path: String,
         /// Why.
-        #[source]
-        source: std::io::Error,
+        reason: String,
     },
     /// A table of runs is broken as a whole.
     #[error("{origin} {reason}")]
@@ -30,14 +29,19 @@ pub enum ValidateError {
         /// What is wrong, with line and column.
         reason: String,
     },
+    /// A table names models, but no file describes them.
+    #[error("no file of models is given, and {origin} only names its models")]
+    NoModels {
+        /// The table.
+        origin: String,
+    },
     /// An output file cannot be written.
-    #[error("cannot write {path}")]
+    #[error("cannot write {path}: {reason}")]
     Write {
         /// The path.
         path: String,
         /// Why.
-        #[source]
-        source: std::io::Error,
+        reason: String,
     },
 }
 
@@ -55,6 +59,7 @@ impl ValidateError {
             Self::Models { .. } => {
                 "it is one JSON object: a name, and under it layers, hidden, heads, ffn, vocab and so on".to_owned()
             }
+            Self::NoModels { .. } => "add --models MODELS.json".to_owned(),
             Self::Write { .. } => "give a path in an existing folder that can be written".to_owned(),
         }
     }

@@ -6,9 +6,11 @@
 
 mod baseline;
 mod case;
+mod cross;
 mod engine;
 mod error;
 mod fields;
+mod flag_runs;
 mod hardware;
 mod inherit;
 pub mod kernels;
@@ -27,8 +29,10 @@ mod table;
 
 pub use baseline::ConstantMfu;
 pub use case::RunCase;
+pub use cross::{CrossValidation, Fitted, Half, cross_validate, is_fitted};
 pub use error::ValidateError;
 pub use fields::Fault;
+pub use flag_runs::{FlagRun, FlagRuns, is_jsonl, read_jsonl};
 pub use models::Models;
 pub use ranking::{RankedGroup, ranked_groups};
 pub use row::{MeasuredMemory, MemoryQuantity, RunRow};

@@ -46,12 +46,12 @@ const LARGEST: u64 = 1 << 30;
 /// [`ValidateError::Io`], also for files above 1 GiB.
 pub fn read_file(path: &Path) -> Result<Vec<u8>, ValidateError> {
     use std::io::Read;
-    let wrap = |source| ValidateError::Io { path: path.display().to_string(), source };
+    let wrap = |reason: String| ValidateError::Io { path: path.display().to_string(), reason };
     let mut bytes = Vec::new();
-    let file = std::fs::File::open(path).map_err(wrap)?;
-    file.take(LARGEST + 1).read_to_end(&mut bytes).map_err(wrap)?;
+    let file = std::fs::File::open(path).map_err(|error| wrap(error.to_string()))?;
+    file.take(LARGEST + 1).read_to_end(&mut bytes).map_err(|error| wrap(error.to_string()))?;
     if bytes.len() as u64 > LARGEST {
-        return Err(wrap(std::io::Error::new(std::io::ErrorKind::FileTooLarge, "it has more than 1 GiB")));
+        return Err(wrap("it has more than 1 GiB".to_owned()));
     }
     Ok(bytes)
 }
