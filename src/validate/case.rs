@@ -108,11 +108,18 @@ impl RunCase {
         }
     }
 
-    /// What the engine can recompute, the least first. NeMo AutoModel has one switch, for whole layers.
+    /// What the engine can recompute, the least first. Megatron-Core recomputes any number of a stage's layers; NeMo
+    /// AutoModel has one switch, for all.
     #[must_use]
     pub fn recompute_choices(&self) -> Vec<Recompute> {
         let full = Recompute::Full { layers: None };
-        if self.row.framework.contains("AutoModel") { vec![full] } else { vec![Recompute::Selective, full] }
+        if self.row.framework.contains("AutoModel") {
+            return vec![full];
+        }
+        let most = self.stages.0.iter().map(|stage| stage.layer_range().len()).max().unwrap_or(0);
+        let some = 1..if self.runtime.name == "megatron-core" { most as u32 } else { 1 };
+        let some = some.map(|layers| Recompute::Full { layers: Some(layers) });
+        std::iter::once(Recompute::Selective).chain(some).chain([full]).collect()
     }
 
     /// The same run with `recompute` in every stage.
