@@ -1,5 +1,127 @@
-//! Plans distributed training.
+//! meshwright plans distributed training: a model, a cluster and a workload in; the fastest layout that fits, the
+//! launcher files that run it, and a proof of how close to optimal it is out.
+//!
+//! The command line (`src/cli`) is a thin layer over what a program can call as well:
+//!
+//! ```
+//! use meshwright::inputs::{self, Source};
+//! use cost_models::{Dtype, Optimizer, Workload};
+//! use cluster_profiles::Precision;
+//!
+//! let workload = Workload {
+//!     global_batch: 128,
+//!     seq_len: 8192,
+//!     precision: Precision::Bf16,
+//!     optimizer: Optimizer::Adamw,
+//!     gradient_dtype: Some(Dtype::Fp32),
+//!     expert_imbalance: 1.0,
+//! };
+//! let inputs = inputs::load(&Source {
+//!     model: "llama-3.1-8b",
+//!     cluster: "dgx-h100",
+//!     gpus: Some(8),
+//!     workload,
+//!     runtime: None,
+//!     launcher: None,
+//!     memory_limit: None,
+//! })?;
+//! let answer = meshwright::plan(inputs, &meshwright::Wishes::default(), &solver::Silent)?;
+//! assert!(matches!(answer, meshwright::Answer::Plan(plan) if plan.estimate.fits));
+//! # Ok::<(), meshwright::error::AppError>(())
+//! ```
+//!
+//! Four packages in one order: `cluster_profiles` (units, GPUs, links), `cost_models` (how long, how many bytes),
+//! `solver` (which layout), and this one, the only place that reads and writes files or prints.
 
+pub mod check;
 pub mod cli;
+pub mod error;
+mod files;
+pub mod inputs;
+pub mod launch;
+pub mod plan;
 pub mod report;
 pub mod validate;
+
+use cluster_profiles::Bytes;
+use cost_models::{Estimate, TrainingRun, rules};
+use error::AppError;
+use inputs::Inputs;
+use plan::Plan;
+use solver::{Constraints, Infeasible, Objective, Observer, Outcome, Problem};
+use std::time::Duration;
+
+/// What a plan is to be.
+#[derive(Debug, Clone)]
+pub struct Wishes {
+    /// What is minimised.
+    pub objective: Objective,
+    /// What is fixed and forbidden.
+    pub constraints: Constraints,
+    /// When to answer with the best so far.
+    pub time_limit: Option<Duration>,
+    /// Layouts to rank, the plan included.
+    pub top: usize,
+}
+
+impl Default for Wishes {
+    fn default() -> Self {
+        Self { objective: Objective::StepTime, constraints: Constraints::default(), time_limit: None, top: 4 }
+    }
+}
+
+/// What a search answers.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Answer {
+    /// The best layout.
+    Plan(Box<Plan>),
+    /// No layout fits, and why.
+    Infeasible(Box<Infeasible>),
+    /// The time was up before any fitting layout was found.
+    Stopped {
+        /// Layouts of the space.
+        considered: u64,
+    },
+}
+
+/// Searches the fastest layout that fits.
+///
+/// # Errors
+/// [`AppError::Usage`] with every wish that no layout can meet, whatever the memory.
+pub fn plan(inputs: Inputs, wishes: &Wishes, observer: &dyn Observer) -> Result<Answer, AppError> {
+    let problem = Problem {
+        constraints: wishes.constraints.clone(),
+        memory_limit: Some(inputs.memory_limit),
+        objective: wishes.objective,
+        time_limit: wishes.time_limit,
+        top: wishes.top,
+        ..Problem::new(&inputs.model, &inputs.cluster, &inputs.workload, &inputs.runtime)
+    };
+    let outcome = solver::solve(&problem, observer)
+        .map_err(|error| AppError::Usage { faults: error.faults, hint: None })?;
+    Ok(match outcome {
+        Outcome::Solved(solution) => {
+            let inputs = Inputs { cluster: solution.cluster, ..inputs };
+            let mut plan = Plan::new(inputs, solution.parallel, solution.stages, solution.estimate);
+            plan.certificate = Some(solution.certificate);
+            plan.alternatives = solution.alternatives;
+            Answer::Plan(Box::new(plan))
+        }
+        Outcome::Infeasible(infeasible) => Answer::Infeasible(infeasible),
+        Outcome::Stopped { considered } => Answer::Stopped { considered },
+    })
+}
+
+/// Predicts time and memory of a run against a memory limit.
+///
+/// # Errors
+/// [`AppError::Illegal`] with every broken rule of the runtime, or a layout whose sizes do not fit together.
+pub fn estimate(run: &TrainingRun, memory_limit: Bytes) -> Result<Estimate, AppError> {
+    let broken = rules::broken(run);
+    if !broken.is_empty() {
+        return Err(AppError::Illegal(broken));
+    }
+    let mut estimate = cost_models::estimate(run)?;
+    estimate.fits = estimate.memory.iter().all(|rank| rank.peak_bytes <= memory_limit);
+    Ok(estimate)
+}

@@ -4,6 +4,7 @@
 //! `deserialize_with` functions are used on the fields of profile structs.
 
 use crate::units::{Bytes, BytesPerSecond, FlopsPerSecond, Seconds};
+use serde::Serializer;
 use serde::de::{Deserializer, Error, Visitor};
 use std::fmt;
 
@@ -78,7 +79,7 @@ fn write(value: f64, units: &[(&str, f64)]) -> String {
 }
 
 macro_rules! quantity {
-    ($parse:ident, $write:ident, $field:ident, $optional:ident, $type:ident, $units:expr, $what:literal) => {
+    ($parse:ident, $write:ident, $field:ident, $text:ident, $type:ident, $units:expr, $what:literal) => {
         #[doc = concat!("Parses ", $what, " with a unit.\n\n# Errors\nA message naming the text and the known units.")]
         pub fn $parse(text: &str) -> Result<$type, String> {
             parse(text, $units).map($type)
@@ -96,20 +97,20 @@ macro_rules! quantity {
             $parse(&text).map_err(D::Error::custom)
         }
 
-        #[doc = concat!("Deserializes ", $what, " that may be absent.\n\n# Errors\nA bare number, or an unknown unit.")]
-        pub fn $optional<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<$type>, D::Error> {
-            $field(deserializer).map(Some)
+        #[doc = concat!("Serializes ", $what, " as a string with a unit.\n\n# Errors\nThose of the serializer.")]
+        pub fn $text<S: Serializer>(value: &$type, serializer: S) -> Result<S::Ok, S::Error> {
+            serializer.serialize_str(&$write(*value))
         }
     };
 }
 
-quantity!(bytes, write_bytes, bytes_field, bytes_option, Bytes, BYTES, "an amount of memory");
-quantity!(seconds, write_seconds, seconds_field, seconds_option, Seconds, SECONDS, "a duration");
+quantity!(bytes, write_bytes, bytes_field, bytes_text, Bytes, BYTES, "an amount of memory");
+quantity!(seconds, write_seconds, seconds_field, seconds_text, Seconds, SECONDS, "a duration");
 quantity!(
     bytes_per_second,
     write_bytes_per_second,
     bytes_per_second_field,
-    bytes_per_second_option,
+    bytes_per_second_text,
     BytesPerSecond,
     BYTES_PER_SECOND,
     "a transfer rate"
@@ -118,7 +119,7 @@ quantity!(
     flops_per_second,
     write_flops_per_second,
     flops_per_second_field,
-    flops_per_second_option,
+    flops_per_second_text,
     FlopsPerSecond,
     FLOPS_PER_SECOND,
     "a rate of arithmetic"

@@ -6,6 +6,7 @@
 pub mod comm;
 pub mod compute;
 pub mod estimate;
+pub mod grid;
 pub mod layer_cost;
 pub mod memory;
 pub mod model;

@@ -1,4 +1,97 @@
 //! The command line: one file per verb.
 
+mod catalog;
+mod estimate;
+mod explain;
+mod export;
+pub mod inputs;
+mod layout;
+pub mod output;
+mod plan;
+mod progress;
 pub mod simulate;
 pub mod validate;
+
+use crate::error::AppError;
+use clap::{Parser, Subcommand, ValueEnum};
+use std::process::ExitCode;
+
+/// Plans distributed training: what to run, whether it fits, and why.
+#[derive(Debug, Parser)]
+#[command(name = "meshwright", version, propagate_version = true, arg_required_else_help = true)]
+pub struct Cli {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+/// How to print the answer; JSON goes to stdout alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum Format {
+    /// Text for people.
+    #[default]
+    Human,
+    /// One JSON document.
+    Json,
+}
+
+/// How a verb ended, when it did not fail.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    /// Done.
+    Done,
+    /// No plan fits, or the checked plan is not valid or does not fit.
+    NoFeasiblePlan,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    Plan(Box<plan::PlanArgs>),
+    Estimate(Box<estimate::EstimateArgs>),
+    Explain(explain::ExplainArgs),
+    Export(export::ExportArgs),
+    Simulate(simulate::SimulateArgs),
+    Validate(validate::ValidateArgs),
+    Catalog(catalog::CatalogArgs),
+}
+
+impl Cli {
+    /// Runs the verb.
+    ///
+    /// # Errors
+    /// Whatever the verb fails with; see [`AppError::exit_code`].
+    pub fn run(&self) -> Result<Ending, AppError> {
+        match &self.verb {
+            Verb::Plan(args) => plan::run(args),
+            Verb::Estimate(args) => estimate::run(args),
+            Verb::Explain(args) => explain::run(args),
+            Verb::Export(args) => export::run(args),
+            Verb::Simulate(args) => done(simulate::run(args), |error| Some(error.hint())),
+            Verb::Validate(args) => done(validate::run(args), |error| Some(error.hint())),
+            Verb::Catalog(args) => catalog::run(args),
+        }
+    }
+}
+
+/// The ending of a verb with an error of its own.
+fn done<E: std::fmt::Display>(
+    result: Result<(), E>,
+    hint: impl Fn(&E) -> Option<String>,
+) -> Result<Ending, AppError> {
+    result
+        .map(|()| Ending::Done)
+        .map_err(|error| AppError::Other { message: error.to_string(), hint: hint(&error) })
+}
+
+/// Parses the process's arguments, runs the verb, reports the error. The exit code: 0 done, 1 error, 2 usage, 3 no
+/// feasible plan.
+#[must_use]
+pub fn main() -> ExitCode {
+    match Cli::parse().run() {
+        Ok(Ending::Done) => ExitCode::SUCCESS,
+        Ok(Ending::NoFeasiblePlan) => ExitCode::from(3),
+        Err(error) => {
+            output::complain(&crate::error::render(&error));
+            ExitCode::from(error.exit_code())
+        }
+    }
+}

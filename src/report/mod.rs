@@ -1,5 +1,10 @@
-//! Results as text and HTML.
+//! What people read: the plan in a terminal, tables, timelines, pages.
 
+pub mod explain;
+pub mod infeasible;
+pub mod number;
+pub mod summary;
+pub mod table;
 pub mod timeline_svg;
 pub mod timeline_text;
 pub mod timeline_trace;

@@ -50,10 +50,10 @@ pub struct SharedTraits {
     /// Rate a network interface reaches.
     pub nic_efficiency: f64,
     /// Latency of a step of a ring inside a domain that is part of a collective across domains.
-    #[serde(deserialize_with = "quantity::seconds_field")]
+    #[serde(deserialize_with = "quantity::seconds_field", serialize_with = "quantity::seconds_text")]
     pub intra_hop: Seconds,
     /// Fixed time of a send between pipeline ranks.
-    #[serde(deserialize_with = "quantity::seconds_field")]
+    #[serde(deserialize_with = "quantity::seconds_field", serialize_with = "quantity::seconds_text")]
     pub pipeline_hop: Seconds,
     /// Expert products: share of the sustained matrix rate.
     pub expert_rate: f64,
@@ -64,7 +64,7 @@ pub struct SharedTraits {
     /// Bytes per routed inner element that a clamped, biased activation adds.
     pub clamped_activation_bytes: f64,
     /// Fixed time of a dispatch or a combine.
-    #[serde(deserialize_with = "quantity::seconds_field")]
+    #[serde(deserialize_with = "quantity::seconds_field", serialize_with = "quantity::seconds_text")]
     pub dispatch_latency: Seconds,
     /// Dispatch and combine left exposed when another microbatch is computed beside them.
     pub expert_overlap_exposed: f64,

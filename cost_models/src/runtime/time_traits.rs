@@ -17,22 +17,34 @@ pub struct TimeTraits {
     /// Share of data-parallel traffic that can hide behind the last backward or the first forward.
     pub dp_overlap: f64,
     /// Fixed time of a step: loss synchronisation, gradient-norm check, data loading, logging.
-    #[serde(deserialize_with = "quantity::seconds_field")]
+    #[serde(deserialize_with = "quantity::seconds_field", serialize_with = "quantity::seconds_text")]
     pub step: Seconds,
     /// Host time to launch one layer's forward.
-    #[serde(deserialize_with = "quantity::seconds_field")]
+    #[serde(deserialize_with = "quantity::seconds_field", serialize_with = "quantity::seconds_text")]
     pub host: Seconds,
     /// Host time that tensor parallelism adds to it.
-    #[serde(default, deserialize_with = "quantity::seconds_field")]
+    #[serde(
+        default,
+        deserialize_with = "quantity::seconds_field",
+        serialize_with = "quantity::seconds_text"
+    )]
     pub host_tp: Seconds,
     /// Host time that each tensor-parallel rank adds to it where there is a pipeline as well.
-    #[serde(default, deserialize_with = "quantity::seconds_field")]
+    #[serde(
+        default,
+        deserialize_with = "quantity::seconds_field",
+        serialize_with = "quantity::seconds_text"
+    )]
     pub host_tp_pipeline: Seconds,
     /// Host time of a dropless expert layer's forward, which reads token counts back from the GPU.
-    #[serde(deserialize_with = "quantity::seconds_field")]
+    #[serde(deserialize_with = "quantity::seconds_field", serialize_with = "quantity::seconds_text")]
     pub host_experts: Seconds,
     /// What 8-bit experts add to it.
-    #[serde(default, deserialize_with = "quantity::seconds_field")]
+    #[serde(
+        default,
+        deserialize_with = "quantity::seconds_field",
+        serialize_with = "quantity::seconds_text"
+    )]
     pub host_experts_8bit: Seconds,
     /// Relative traffic of permutation and activation around the experts, by release: the last entry whose release is
     /// not later than the run's holds; the first one holds where the release is unknown.

@@ -1,0 +1,161 @@
+//! Single changes to a layout, with the memory they free and the time they cost.
+
+use crate::plan::Plan;
+use crate::report::summary::heaviest;
+use cluster_profiles::{Bytes, Seconds};
+use cost_models::schedule::Schedule;
+use cost_models::stages::default_stages;
+use cost_models::{Estimate, ParallelConfig, Recompute, TrainingRun, rules};
+use serde::Serialize;
+
+/// A change with both its numbers.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Remedy {
+    /// The change, such as `tp 4 -> 8`.
+    pub change: String,
+    /// The layout after it.
+    pub parallel: ParallelConfig,
+    /// Bytes it frees on the fullest rank (negative where it takes more).
+    pub freed_bytes: Bytes,
+    /// Step time after it.
+    pub step_time_seconds: Seconds,
+    /// Step time after it over the step time before, less one.
+    pub slower: f64,
+    /// Whether the layout fits after it.
+    pub fits: bool,
+}
+
+/// Every legal single change, estimated.
+#[must_use]
+pub fn changes(plan: &Plan, before: &Estimate) -> Vec<Remedy> {
+    variants(&plan.parallel).into_iter().filter_map(|parallel| remedy(plan, before, parallel)).collect()
+}
+
+/// Changes that free memory: those that fit first, then by what they cost in time.
+#[must_use]
+pub fn freeing(changes: &[Remedy]) -> Vec<Remedy> {
+    let mut list: Vec<Remedy> =
+        changes.iter().filter(|change| change.freed_bytes.get() > 0.0).cloned().collect();
+    list.sort_by(|a, b| {
+        b.fits.cmp(&a.fits).then(a.step_time_seconds.get().total_cmp(&b.step_time_seconds.get()))
+    });
+    list
+}
+
+/// Changes that fit and make the step shorter, fastest first.
+#[must_use]
+pub fn speeding(changes: &[Remedy]) -> Vec<Remedy> {
+    let mut list: Vec<Remedy> =
+        changes.iter().filter(|change| change.fits && change.slower < -0.005).cloned().collect();
+    list.sort_by(|a, b| a.step_time_seconds.get().total_cmp(&b.step_time_seconds.get()));
+    list
+}
+
+fn remedy(plan: &Plan, before: &Estimate, parallel: ParallelConfig) -> Option<Remedy> {
+    let inputs = &plan.inputs;
+    let schedule: Schedule = parallel.schedule.parse().ok()?;
+    let split = inputs.runtime.memory.pipeline.split;
+    let stages =
+        default_stages(&inputs.model, &parallel, split, schedule.kind.definition().placement).ok()?;
+    let run = TrainingRun {
+        model: &inputs.model,
+        cluster: &inputs.cluster,
+        workload: &inputs.workload,
+        runtime: &inputs.runtime,
+        parallel: &parallel,
+        stages: &stages,
+    };
+    if !rules::broken(&run).is_empty() {
+        return None;
+    }
+    let after = cost_models::estimate(&run).ok()?;
+    let (old, new) = (heaviest(&before.memory).peak_bytes, heaviest(&after.memory).peak_bytes);
+    let step = after.step_time_seconds;
+    let axes = crate::report::explain::axes(&plan.parallel, &parallel);
+    let change = axes.iter().map(|axis| format!("{} {} -> {}", axis.name, axis.first, axis.second));
+    Some(Remedy {
+        change: change.collect::<Vec<_>>().join(", "),
+        parallel,
+        freed_bytes: old - new,
+        step_time_seconds: step,
+        slower: step / before.step_time_seconds - 1.0,
+        fits: new <= inputs.memory_limit_bytes,
+    })
+}
+
+/// The layouts with one thing changed; the global batch and the number of GPUs stay.
+fn variants(parallel: &ParallelConfig) -> Vec<ParallelConfig> {
+    let with = |edit: &dyn Fn(&mut ParallelConfig)| {
+        let mut changed = parallel.clone();
+        edit(&mut changed);
+        changed
+    };
+    let mut variants = Vec::new();
+    for recompute in [Recompute::None, Recompute::Selective, Recompute::Full { layers: None }] {
+        variants.push(with(&|p| p.recompute = recompute));
+    }
+    variants.extend((0..=3).map(|zero| with(&|p| p.zero_stage = zero)));
+    for axis in [tp, pp, cp] {
+        variants.extend([traded(parallel, axis, true), traded(parallel, axis, false)].into_iter().flatten());
+    }
+    variants.extend([true, false].into_iter().filter_map(|double| rebatched(parallel, double)));
+    if parallel.ep > 1 {
+        variants.push(with(&|p| p.ep *= 2));
+        variants.push(with(&|p| p.ep /= 2));
+    }
+    variants.push(with(&|p| p.sequence_parallel = p.tp > 1));
+    variants.retain(|changed| changed != parallel);
+    variants
+}
+
+type Axis = fn(&mut ParallelConfig) -> &mut u32;
+
+fn tp(parallel: &mut ParallelConfig) -> &mut u32 {
+    &mut parallel.tp
+}
+
+fn pp(parallel: &mut ParallelConfig) -> &mut u32 {
+    &mut parallel.pp
+}
+
+fn cp(parallel: &mut ParallelConfig) -> &mut u32 {
+    &mut parallel.cp
+}
+
+/// An axis doubled or halved; the data-parallel shards and the microbatches make up for it.
+fn traded(parallel: &ParallelConfig, axis: Axis, double: bool) -> Option<ParallelConfig> {
+    let mut changed = parallel.clone();
+    let degree = axis(&mut changed);
+    *degree = if double { *degree * 2 } else { half(u64::from(*degree))? as u32 };
+    if double {
+        changed.dp_shard = half(u64::from(changed.dp_shard))? as u32;
+        changed.num_microbatches *= 2;
+    } else {
+        changed.dp_shard *= 2;
+        changed.num_microbatches = half(changed.num_microbatches)?;
+    }
+    changed.sequence_parallel =
+        parallel.sequence_parallel && changed.tp > 1 || parallel.tp == 1 && changed.tp > 1;
+    if changed.pp == 1 {
+        changed.vpp = 1;
+        changed.schedule = "1f1b".to_owned();
+    }
+    Some(changed)
+}
+
+/// The micro batch doubled or halved.
+fn rebatched(parallel: &ParallelConfig, double: bool) -> Option<ParallelConfig> {
+    let mut changed = parallel.clone();
+    if double {
+        changed.num_microbatches = half(changed.num_microbatches)?;
+        changed.micro_batch_size *= 2;
+    } else {
+        changed.micro_batch_size = half(changed.micro_batch_size)?;
+        changed.num_microbatches *= 2;
+    }
+    Some(changed)
+}
+
+fn half(value: u64) -> Option<u64> {
+    value.is_multiple_of(2).then_some(value / 2)
+}

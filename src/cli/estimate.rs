@@ -1,0 +1,74 @@
+//! `meshwright estimate`: time and memory of a given layout.
+
+use super::inputs::InputArgs;
+use super::layout::LayoutArgs;
+use super::{Ending, Format, output};
+use crate::error::AppError;
+use crate::files;
+use crate::inputs::Inputs;
+use crate::plan::Plan;
+use crate::report::summary;
+use clap::Args;
+use std::path::PathBuf;
+
+/// Predict time and memory of a layout: one given by flags, or that of a plan.
+#[derive(Debug, Args)]
+pub struct EstimateArgs {
+    /// A plan, whose own layout is estimated again; otherwise give the inputs and the degrees.
+    #[arg(value_name = "PLAN", conflicts_with_all = ["model", "cluster", "gpus", "seq_len", "global_batch"])]
+    plan: Option<PathBuf>,
+    #[command(flatten)]
+    inputs: InputArgs,
+    #[command(flatten)]
+    layout: LayoutArgs,
+    /// Write the estimate as a plan.
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// How to print the answer.
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
+}
+
+/// Runs the verb.
+///
+/// # Errors
+/// Wrong inputs, or a layout that breaks rules (all of them are listed).
+pub fn run(args: &EstimateArgs) -> Result<Ending, AppError> {
+    let plan = match &args.plan {
+        Some(path) => again(Plan::from_json(&path.display().to_string(), &files::read_text(path)?)?)?,
+        None => of_flags(args)?,
+    };
+    if let Some(path) = &args.out {
+        files::write_text(path, &output::json(&plan)?)?;
+    }
+    match args.format {
+        Format::Human => output::say(&summary::text(&plan)),
+        Format::Json => output::say(&output::json(&plan)?),
+    }
+    Ok(Ending::Done)
+}
+
+/// The plan's own layout, estimated again.
+fn again(plan: Plan) -> Result<Plan, AppError> {
+    let estimate = crate::estimate(&plan.run(), plan.inputs.memory_limit_bytes)?;
+    let inputs = Inputs::from(plan.inputs);
+    Ok(Plan { placement: plan.placement, ..Plan::new(inputs, plan.parallel, plan.stages, estimate) })
+}
+
+fn of_flags(args: &EstimateArgs) -> Result<Plan, AppError> {
+    let mut inputs = args.inputs.load()?;
+    let (parallel, stages) = args.layout.resolve(&inputs, args.inputs.gpus)?;
+    if args.inputs.gpus.is_none() {
+        inputs.cluster = inputs.cluster.resized(parallel.world_size())?;
+    }
+    let run = cost_models::TrainingRun {
+        model: &inputs.model,
+        cluster: &inputs.cluster,
+        workload: &inputs.workload,
+        runtime: &inputs.runtime,
+        parallel: &parallel,
+        stages: &stages,
+    };
+    let estimate = crate::estimate(&run, inputs.memory_limit)?;
+    Ok(Plan::new(inputs, parallel, stages, estimate))
+}

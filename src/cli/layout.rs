@@ -1,0 +1,158 @@
+//! The degrees of a layout as flags.
+
+use crate::error::AppError;
+use crate::inputs::Inputs;
+use clap::Args;
+use cost_models::schedule::{Schedule, ScheduleError};
+use cost_models::{ParallelConfig, Recompute, StageMap, stages};
+
+/// How the work is split.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Layout")]
+pub struct LayoutArgs {
+    /// Tensor parallel degree.
+    #[arg(long, value_name = "T", default_value_t = 1)]
+    tp: u32,
+    /// Pipeline parallel degree.
+    #[arg(long, value_name = "P", default_value_t = 1)]
+    pp: u32,
+    /// Chunks (virtual stages) per pipeline rank.
+    #[arg(long, value_name = "V")]
+    vpp: Option<u32>,
+    /// Context parallel degree.
+    #[arg(long, value_name = "C", default_value_t = 1)]
+    cp: u32,
+    /// Expert parallel degree.
+    #[arg(long, value_name = "E", default_value_t = 1)]
+    ep: u32,
+    /// Tensor parallel degree of the experts.
+    #[arg(long, value_name = "X", default_value_t = 1)]
+    etp: u32,
+    /// Replicas of the sharded state (HSDP, distributed-optimizer instances).
+    #[arg(long, value_name = "R", default_value_t = 1)]
+    dp_replicate: u32,
+    /// ZeRO stage: 0 to 3 (default: the least the runtime has of 1).
+    #[arg(long, value_name = "Z")]
+    zero: Option<u8>,
+    /// Sequences of a microbatch.
+    #[arg(long, value_name = "B", default_value_t = 1)]
+    micro_batch: u64,
+    /// Pipeline schedule (default: 1f1b, interleaved-1f1b with chunks).
+    #[arg(long, value_name = "NAME")]
+    schedule: Option<Schedule>,
+    /// none, selective, full, or full:LAYERS per stage.
+    #[arg(long, default_value = "none")]
+    recompute: Recompute,
+    /// Megatron's sequence parallelism (default: on with tp).
+    #[arg(long, value_name = "BOOL")]
+    sequence_parallel: Option<bool>,
+    /// Blocks of every stage in forward order, such as 20,20,20,20.
+    #[arg(long, value_name = "BLOCKS", value_delimiter = ',')]
+    stages: Vec<u64>,
+}
+
+impl LayoutArgs {
+    /// The layout these flags mean on the inputs' GPUs.
+    ///
+    /// # Errors
+    /// Every broken rule of the runtime, and sizes that do not divide.
+    pub fn resolve(
+        &self,
+        inputs: &Inputs,
+        gpus: Option<u64>,
+    ) -> Result<(ParallelConfig, StageMap), AppError> {
+        let parallel = self.parallel(inputs, gpus)?;
+        let schedule: Schedule = parallel
+            .schedule
+            .parse()
+            .map_err(|error: ScheduleError| AppError::usage(error.to_string(), error.hint()))?;
+        let placement = schedule.kind.definition().placement;
+        let stages = if self.stages.is_empty() {
+            stages::default_stages(&inputs.model, &parallel, inputs.runtime.memory.pipeline.split, placement)
+        } else {
+            stages::stages_from_blocks(&inputs.model, &parallel, &self.stages, placement)
+        };
+        let stages =
+            stages.map_err(|error| AppError::Usage { faults: vec![error.to_string()], hint: None })?;
+        Ok((parallel, stages))
+    }
+
+    fn parallel(&self, inputs: &Inputs, gpus: Option<u64>) -> Result<ParallelConfig, AppError> {
+        let faults = self.faults();
+        if !faults.is_empty() {
+            return Err(AppError::Usage { faults, hint: None });
+        }
+        let fixed =
+            u64::from(self.tp) * u64::from(self.pp) * u64::from(self.cp) * u64::from(self.dp_replicate);
+        let world = gpus.unwrap_or_else(|| inputs.cluster.gpu_count());
+        let batch = inputs.workload.global_batch;
+        let shards = world / fixed;
+        let mut faults = Vec::new();
+        if shards == 0 || !world.is_multiple_of(fixed) {
+            faults.push(format!(
+                "{world} GPUs do not divide by tp {} x pp {} x cp {} x dp-replicate {} = {fixed}",
+                self.tp, self.pp, self.cp, self.dp_replicate
+            ));
+        }
+        let replicas = shards.max(1) * u64::from(self.dp_replicate);
+        let per_round = replicas.saturating_mul(self.micro_batch);
+        if faults.is_empty() && !batch.is_multiple_of(per_round) {
+            faults.push(format!(
+                "--global-batch {batch} is no multiple of micro batch {} x dp {replicas} = {per_round}",
+                self.micro_batch
+            ));
+        }
+        if !faults.is_empty() {
+            return Err(AppError::Usage {
+                faults,
+                hint: Some("the degrees multiply to the GPUs".to_owned()),
+            });
+        }
+        let vpp = self.vpp.unwrap_or_else(|| self.schedule.map_or(1, |s| s.kind.definition().default_chunks));
+        let schedule = self.schedule.map_or_else(|| default_schedule(vpp).to_owned(), |s| s.to_string());
+        Ok(ParallelConfig {
+            tp: self.tp,
+            pp: self.pp,
+            vpp,
+            cp: self.cp,
+            ep: self.ep,
+            etp: self.etp,
+            dp_replicate: self.dp_replicate,
+            dp_shard: shards as u32,
+            zero_stage: self.zero.unwrap_or(1),
+            sequence_parallel: self.sequence_parallel.unwrap_or(self.tp > 1),
+            micro_batch_size: self.micro_batch,
+            num_microbatches: batch / per_round,
+            schedule,
+            recompute: self.recompute,
+        })
+    }
+
+    fn faults(&self) -> Vec<String> {
+        let degrees = [
+            ("--tp", self.tp),
+            ("--pp", self.pp),
+            ("--vpp", self.vpp.unwrap_or(1)),
+            ("--cp", self.cp),
+            ("--ep", self.ep),
+            ("--etp", self.etp),
+            ("--dp-replicate", self.dp_replicate),
+        ];
+        let mut faults: Vec<String> = degrees
+            .into_iter()
+            .filter(|(_, degree)| *degree == 0 || *degree > 1 << 20)
+            .map(|(flag, degree)| format!("{flag} is {degree}, expected 1 to 1048576"))
+            .collect();
+        if self.zero.is_some_and(|stage| stage > 3) {
+            faults.push("--zero is 0, 1, 2 or 3".to_owned());
+        }
+        if self.micro_batch == 0 || self.micro_batch > 1 << 20 {
+            faults.push(format!("--micro-batch is {}, expected 1 to 1048576", self.micro_batch));
+        }
+        faults
+    }
+}
+
+const fn default_schedule(vpp: u32) -> &'static str {
+    if vpp > 1 { "interleaved-1f1b" } else { "1f1b" }
+}

@@ -1,0 +1,116 @@
+//! `meshwright plan`: the fastest layout that fits.
+
+use super::inputs::InputArgs;
+use super::progress::Bar;
+use super::{Ending, Format, output};
+use crate::error::AppError;
+use crate::files;
+use crate::plan::Plan;
+use crate::report::{infeasible, summary};
+use crate::{Answer, Wishes};
+use clap::Args;
+use cluster_profiles::{Seconds, quantity};
+use solver::{Constraints, Objective};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Find the fastest layout that fits.
+#[derive(Debug, Args)]
+pub struct PlanArgs {
+    #[command(flatten)]
+    inputs: InputArgs,
+    /// What to be best at: step-time, tokens-per-dollar, gpus (fewest that keep the step --within), energy.
+    #[arg(long, default_value = "step-time", value_name = "OBJECTIVE")]
+    objective: String,
+    /// Longest step for objective gpus, such as 4s.
+    #[arg(long, value_name = "TIME", value_parser = parse_seconds)]
+    within: Option<Seconds>,
+    /// Keep these, such as tp=8,pp=4,schedule=1f1b. May be repeated.
+    #[arg(long, value_name = "AXIS=VALUE,...")]
+    fix: Vec<String>,
+    /// Exclude these, such as 'tp=16', 'ep>8', cross-node-tp. May be repeated.
+    #[arg(long, value_name = "TERM,...")]
+    forbid: Vec<String>,
+    /// Answer with the best so far after this long, such as 2s.
+    #[arg(long, value_name = "TIME", value_parser = parse_seconds)]
+    time_limit: Option<Seconds>,
+    /// Layouts to rank: the plan and the best others.
+    #[arg(long, value_name = "K", default_value_t = 4)]
+    top: usize,
+    /// Write the plan to a file.
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// How to print the answer.
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
+}
+
+fn parse_seconds(text: &str) -> Result<Seconds, String> {
+    quantity::seconds(text)
+}
+
+/// Runs the verb.
+///
+/// # Errors
+/// Wrong inputs, or constraints that contradict each other.
+pub fn run(args: &PlanArgs) -> Result<Ending, AppError> {
+    let inputs = args.inputs.load()?;
+    let bar = Bar::new();
+    let answer = crate::plan(inputs, &args.wishes()?, &bar);
+    bar.finish();
+    match answer? {
+        Answer::Plan(plan) => report(args, &plan),
+        Answer::Infeasible(infeasible) => {
+            match args.format {
+                Format::Human => output::complain(&infeasible::text(&infeasible)),
+                Format::Json => output::say(&output::json(&infeasible::document(&infeasible))?),
+            }
+            Ok(Ending::NoFeasiblePlan)
+        }
+        Answer::Stopped { considered } => Err(AppError::Other {
+            message: format!("no fitting layout was found among {considered} within the time limit"),
+            hint: Some("raise --time-limit".to_owned()),
+        }),
+    }
+}
+
+fn report(args: &PlanArgs, plan: &Plan) -> Result<Ending, AppError> {
+    if let Some(path) = &args.out {
+        files::write_text(path, &output::json(plan)?)?;
+    }
+    match args.format {
+        Format::Human => output::say(&summary::text(plan)),
+        Format::Json => output::say(&output::json(plan)?),
+    }
+    if let (Some(path), Format::Human) = (&args.out, args.format) {
+        let path = path.display();
+        output::say(&format!(
+            "Wrote {path}. To run it: meshwright export {path} --to megatron --out launch\n"
+        ));
+    }
+    Ok(Ending::Done)
+}
+
+impl PlanArgs {
+    fn wishes(&self) -> Result<Wishes, AppError> {
+        let mut faults = Vec::new();
+        let mut hint = None;
+        let objective = Objective::parse(&self.objective, self.within).unwrap_or_else(|fault| {
+            faults.push(fault);
+            Objective::StepTime
+        });
+        let constraints = Constraints::parse(&self.fix, &self.forbid).unwrap_or_else(|error| {
+            faults.extend(error.faults.iter().cloned());
+            hint = Some(error.hint());
+            Constraints::default()
+        });
+        if self.top == 0 || self.top > 1000 {
+            faults.push(format!("--top is {}, expected 1 to 1000", self.top));
+        }
+        if !faults.is_empty() {
+            return Err(AppError::Usage { faults, hint });
+        }
+        let time_limit = self.time_limit.map(|limit| Duration::from_secs_f64(limit.get().min(1e9)));
+        Ok(Wishes { objective, constraints, time_limit, top: self.top })
+    }
+}

@@ -1,0 +1,138 @@
+//! Degrees, stages and schedule as Megatron-LM flags.
+
+use super::Flag;
+use crate::plan::Plan;
+use cost_models::model::Layer;
+use cost_models::{ModelSpec, Recompute, Stage};
+
+/// The flags; what Megatron-LM cannot run is added to `reasons`.
+pub fn flags(plan: &Plan, reasons: &mut Vec<String>) -> Vec<Flag> {
+    let parallel = &plan.parallel;
+    let mut flags = vec![
+        Flag::value("--tensor-model-parallel-size", parallel.tp),
+        Flag::value("--pipeline-model-parallel-size", parallel.pp),
+        Flag::value("--context-parallel-size", parallel.cp),
+        Flag::value("--micro-batch-size", parallel.micro_batch_size),
+        Flag::value("--global-batch-size", plan.inputs.workload.global_batch),
+    ];
+    if plan.inputs.model.is_moe() {
+        flags.push(Flag::value("--expert-model-parallel-size", parallel.ep));
+        flags.push(Flag::value("--expert-tensor-parallel-size", parallel.etp));
+    }
+    if parallel.sequence_parallel && parallel.tp > 1 {
+        flags.push(Flag::switch("--sequence-parallel"));
+    }
+    flags.extend(stage_flags(plan, reasons));
+    flags.extend(sharding(plan, reasons));
+    flags.extend(recompute(plan, reasons));
+    flags
+}
+
+fn stage_flags(plan: &Plan, reasons: &mut Vec<String>) -> Vec<Flag> {
+    let parallel = &plan.parallel;
+    if parallel.pp == 1 {
+        return Vec::new();
+    }
+    let expected = if parallel.vpp > 1 { "interleaved-1f1b" } else { "1f1b" };
+    if parallel.schedule != expected {
+        reasons
+            .push(format!("schedule {} (it has 1f1b, and interleaved-1f1b with chunks)", parallel.schedule));
+    }
+    let letters: Vec<String> =
+        plan.stages.0.iter().map(|stage| stage_letters(&plan.inputs.model, stage)).collect();
+    if is_even(&letters) {
+        return match parallel.vpp {
+            1 => Vec::new(),
+            chunks => vec![Flag::value("--num-virtual-stages-per-pipeline-rank", chunks)],
+        };
+    }
+    vec![Flag::value("--pipeline-model-parallel-layout", letters.join("|"))]
+}
+
+/// The letters of a stage in Megatron's layout string: E embedding, t block, m MTP, L head and loss.
+fn stage_letters(model: &ModelSpec, stage: &Stage) -> String {
+    let letter = |layer: &Layer| match layer {
+        Layer::Embedding => "E",
+        Layer::Block(_) | Layer::Custom(_) => "t",
+        Layer::FinalNorm => "",
+        Layer::Mtp(_) => "m",
+        Layer::Head => "L",
+    };
+    let letters: String = model.layers.get(stage.layer_range()).unwrap_or(&[]).iter().map(letter).collect();
+    let run = |letter: char| letters.matches(letter).count();
+    let blocks = match run('t') {
+        count if count > 3 => format!("t*{count}"),
+        count => "t".repeat(count),
+    };
+    let before = "E".repeat(run('E'));
+    let after = "m".repeat(run('m')) + &"L".repeat(run('L'));
+    [before, blocks, after].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(",")
+}
+
+/// Whether the stages are what Megatron builds without layout flags: equal blocks, the ends where they belong.
+fn is_even(letters: &[String]) -> bool {
+    let blocks =
+        |text: &String| text.trim_start_matches("E,").trim_end_matches(",L").trim_end_matches('L').to_owned();
+    let first = blocks(&letters[0]);
+    letters.iter().all(|text| blocks(text) == first) && !letters.iter().any(|text| text.contains('m'))
+}
+
+fn sharding(plan: &Plan, reasons: &mut Vec<String>) -> Vec<Flag> {
+    let parallel = &plan.parallel;
+    match parallel.zero_stage {
+        0 => vec![Flag::switch("--overlap-grad-reduce")],
+        1 => {
+            let mut flags = vec![
+                Flag::switch("--use-distributed-optimizer"),
+                Flag::switch("--overlap-grad-reduce"),
+                Flag::switch("--overlap-param-gather"),
+            ];
+            if parallel.dp_replicate > 1 {
+                flags.push(Flag::value("--num-distributed-optimizer-instances", parallel.dp_replicate));
+            }
+            flags
+        }
+        stage => {
+            if parallel.pp > 1 && parallel.vpp > 1 {
+                reasons.push(format!("ZeRO-{stage} (megatron-fsdp) with several chunks per pipeline rank"));
+            }
+            let strategy = if stage == 2 { "optim_grads" } else { "optim_grads_params" };
+            let mut flags = vec![
+                Flag::switch("--use-megatron-fsdp"),
+                Flag::switch("--use-distributed-optimizer"),
+                Flag::value("--data-parallel-sharding-strategy", strategy),
+                Flag::switch("--overlap-grad-reduce"),
+                Flag::switch("--overlap-param-gather"),
+                Flag::value("--ckpt-format", "fsdp_dtensor"),
+            ];
+            if parallel.dp_replicate > 1 {
+                flags.push(Flag::value("--num-distributed-optimizer-instances", parallel.dp_replicate));
+            }
+            flags
+        }
+    }
+}
+
+fn recompute(plan: &Plan, reasons: &mut Vec<String>) -> Vec<Flag> {
+    let wanted = plan.parallel.recompute;
+    if plan.stages.0.iter().any(|stage| stage.recompute != wanted) {
+        reasons.push("recompute that differs between stages".to_owned());
+    }
+    match wanted {
+        Recompute::None => Vec::new(),
+        Recompute::Selective => vec![
+            Flag::value("--recompute-granularity", "selective"),
+            Flag::value("--recompute-modules", "core_attn"),
+        ],
+        Recompute::Full { layers: None } => vec![
+            Flag::value("--recompute-granularity", "full"),
+            Flag::value("--recompute-method", "uniform"),
+            Flag::value("--recompute-num-layers", 1),
+        ],
+        Recompute::Full { layers: Some(layers) } => vec![
+            Flag::value("--recompute-granularity", "full"),
+            Flag::value("--recompute-method", "block"),
+            Flag::value("--recompute-num-layers", layers),
+        ],
+    }
+}

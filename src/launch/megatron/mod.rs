@@ -1,0 +1,104 @@
+//! Megatron-LM (`pretrain_gpt.py`), flags of megatron-core 0.19.2.
+
+mod layout;
+mod model_flags;
+mod run_flags;
+
+use super::{LaunchError, LaunchFile, Launcher, shell, slurm, torchrun};
+use crate::plan::Plan;
+
+/// The launcher.
+#[derive(Debug)]
+pub struct Megatron;
+
+/// Name of the file that holds the flags, one per line, its words quoted for the shell.
+pub const ARGS: &str = "megatron.args";
+
+impl Launcher for Megatron {
+    fn name(&self) -> &'static str {
+        "megatron"
+    }
+
+    fn summary(&self) -> &'static str {
+        "Megatron-LM: pretrain_gpt.py with the flags of megatron-core 0.19.2, torchrun and Slurm scripts"
+    }
+
+    fn runtime(&self) -> &'static str {
+        "megatron-core"
+    }
+
+    fn export(&self, plan: &Plan) -> Result<Vec<LaunchFile>, LaunchError> {
+        let flags = flags(plan)?;
+        let job = torchrun::Job {
+            environment: environment(plan),
+            prepare: "eval \"args=($(< megatron.args))\"  # every word is quoted in the file\n",
+            command: "\"${MEGATRON_PATH:-.}/pretrain_gpt.py\" \"${args[@]}\" \"$@\"",
+        };
+        let mut files = torchrun::files(plan, &job);
+        files.push(LaunchFile::data(ARGS, flags.iter().map(|flag| flag.line() + "\n").collect()));
+        files.push(slurm::file(plan));
+        Ok(files)
+    }
+}
+
+/// A flag with its values.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Flag {
+    /// With its dashes.
+    pub name: &'static str,
+    /// None for a switch.
+    pub values: Vec<String>,
+}
+
+impl Flag {
+    /// A switch.
+    #[must_use]
+    pub const fn switch(name: &'static str) -> Self {
+        Self { name, values: Vec::new() }
+    }
+
+    /// A flag with one value.
+    #[must_use]
+    pub fn value(name: &'static str, value: impl ToString) -> Self {
+        Self { name, values: vec![value.to_string()] }
+    }
+
+    /// The flag and its values, quoted for the shell.
+    #[must_use]
+    pub fn line(&self) -> String {
+        let values = self.values.iter().map(|value| format!(" {}", shell::quote(value)));
+        format!("{}{}", self.name, values.collect::<String>())
+    }
+}
+
+/// Every flag of the plan: model, layout, run.
+///
+/// # Errors
+/// Every part of the plan that Megatron-LM cannot express.
+pub fn flags(plan: &Plan) -> Result<Vec<Flag>, LaunchError> {
+    let mut reasons = Vec::new();
+    let mut flags = model_flags::flags(plan, &mut reasons);
+    flags.extend(layout::flags(plan, &mut reasons));
+    flags.extend(run_flags::flags(plan, &mut reasons));
+    if reasons.is_empty() { Ok(flags) } else { Err(LaunchError { launcher: "megatron", reasons }) }
+}
+
+/// Variables that decide speed or correctness. `CUDA_DEVICE_MAX_CONNECTIONS` must be 1 for TP or CP before Blackwell
+/// (megatron/training/arguments.py), and must not be 1 for FSDP.
+fn environment(plan: &Plan) -> Vec<(&'static str, &'static str)> {
+    let parallel = &plan.parallel;
+    let blackwell = plan.inputs.cluster.gpu().compute_capability.is_some_and(|c| c >= 100);
+    let sharded = parallel.zero_stage >= 2;
+    let mut variables = vec![
+        ("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"),
+        ("NCCL_NVLS_ENABLE", "0"),
+        ("NVTE_FWD_LAYERNORM_SM_MARGIN", "16"),
+        ("NVTE_BWD_LAYERNORM_SM_MARGIN", "16"),
+    ];
+    if sharded {
+        variables.push(("CUDA_DEVICE_MAX_CONNECTIONS", "8"));
+    } else if !blackwell && (parallel.tp > 1 || parallel.cp > 1) {
+        variables.push(("CUDA_DEVICE_MAX_CONNECTIONS", "1"));
+    }
+    variables
+}

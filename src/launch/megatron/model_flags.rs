@@ -1,0 +1,261 @@
+//! The model as Megatron-LM flags.
+
+use super::Flag;
+use crate::plan::Plan;
+use cost_models::ModelSpec;
+use cost_models::model::{Activation, Attention, Block, Layer, Mlp, Norm};
+
+/// The flags; what Megatron-LM cannot build is added to `reasons`.
+pub fn flags(plan: &Plan, reasons: &mut Vec<String>) -> Vec<Flag> {
+    let model = &plan.inputs.model;
+    let blocks: Vec<Block> = model.blocks().map(|(_, block)| *block).collect();
+    if model.layers.iter().any(|layer| matches!(layer, Layer::Custom(_))) {
+        reasons.push("the model has layers given by their costs, not by their sizes".to_owned());
+    }
+    let Some(first) = blocks.first() else {
+        reasons.push("the model has no transformer blocks".to_owned());
+        return Vec::new();
+    };
+    let mut flags = common(plan, blocks.len());
+    flags.extend(attention(&blocks, reasons));
+    flags.extend(mlp(&blocks, reasons));
+    flags.extend(extras(model, first));
+    flags
+}
+
+fn common(plan: &Plan, blocks: usize) -> Vec<Flag> {
+    let model = &plan.inputs.model;
+    let positions = plan.inputs.workload.seq_len.max(model.learned_positions.unwrap_or(0));
+    vec![
+        Flag::value("--num-layers", blocks),
+        Flag::value("--hidden-size", model.hidden),
+        Flag::value("--seq-length", plan.inputs.workload.seq_len),
+        Flag::value("--max-position-embeddings", positions),
+        Flag::value("--vocab-size", model.vocab),
+        Flag::value("--make-vocab-size-divisible-by", 128),
+        Flag::value("--tokenizer-type", "NullTokenizer"),
+        Flag::switch("--mock-data"),
+        Flag::value("--transformer-impl", "transformer_engine"),
+        Flag::value("--attention-dropout", "0.0"),
+        Flag::value("--hidden-dropout", "0.0"),
+    ]
+}
+
+fn extras(model: &ModelSpec, first: &Block) -> Vec<Flag> {
+    let mut flags = Vec::new();
+    if model.learned_positions.is_none() {
+        flags.push(Flag::value("--position-embedding-type", "rope"));
+    }
+    if model.norm == Norm::Rms {
+        flags.push(Flag::value("--normalization", "RMSNorm"));
+    }
+    if !first.mlp_bias {
+        flags.push(Flag::switch("--disable-bias-linear"));
+    }
+    if !model.tied_embeddings {
+        flags.push(Flag::switch("--untie-embeddings-and-output-weights"));
+    }
+    let depths = model.mtp_blocks().count();
+    if depths > 0 {
+        flags.push(Flag::value("--mtp-num-layers", depths));
+    }
+    flags
+}
+
+fn attention(blocks: &[Block], reasons: &mut Vec<String>) -> Vec<Flag> {
+    let kinds: Vec<Attention> = blocks.iter().map(|block| without_window(block.attention)).collect();
+    if kinds.iter().any(|kind| *kind != kinds[0]) {
+        reasons.push("blocks with attention of different kinds or head counts".to_owned());
+    }
+    let mut flags = match kinds[0] {
+        Attention::Standard {
+            heads,
+            kv_heads,
+            head_dim,
+            v_head_dim,
+            chunked,
+            qk_norm,
+            qkv_bias,
+            sinks,
+            output_gate,
+            shared_kv,
+            ..
+        } => {
+            for (wrong, what) in [
+                (chunked, "chunked attention"),
+                (v_head_dim != head_dim, "values of another width than keys"),
+                (shared_kv, "keys that serve as values"),
+            ] {
+                if wrong {
+                    reasons.push(what.to_owned());
+                }
+            }
+            let mut flags =
+                vec![Flag::value("--num-attention-heads", heads), Flag::value("--kv-channels", head_dim)];
+            if kv_heads != heads {
+                flags.push(Flag::switch("--group-query-attention"));
+                flags.push(Flag::value("--num-query-groups", kv_heads));
+            }
+            let switches = [
+                (qk_norm, "--qk-layernorm"),
+                (qkv_bias, "--add-qkv-bias"),
+                (output_gate, "--attention-output-gate"),
+            ];
+            flags.extend(switches.into_iter().filter(|(on, _)| *on).map(|(_, name)| Flag::switch(name)));
+            if sinks {
+                flags.push(Flag::value("--softmax-type", "learnable"));
+            }
+            flags
+        }
+        Attention::Latent {
+            heads, q_rank, kv_rank, qk_nope_dim, qk_rope_dim, v_dim, sparse_topk, ..
+        } => {
+            if sparse_topk.is_some() {
+                reasons.push("sparse latent attention with an indexer".to_owned());
+            }
+            let mut flags = vec![
+                Flag::value("--num-attention-heads", heads),
+                Flag::switch("--multi-latent-attention"),
+                Flag::value("--kv-lora-rank", kv_rank),
+                Flag::value("--qk-head-dim", qk_nope_dim),
+                Flag::value("--qk-pos-emb-head-dim", qk_rope_dim),
+                Flag::value("--v-head-dim", v_dim),
+                Flag::switch("--qk-layernorm"),
+            ];
+            if let Some(rank) = q_rank {
+                flags.push(Flag::value("--q-lora-rank", rank));
+            }
+            flags
+        }
+        Attention::Linear { .. } => {
+            reasons.push("linear attention".to_owned());
+            Vec::new()
+        }
+    };
+    flags.extend(windows(blocks));
+    flags
+}
+
+fn window(attention: Attention) -> Option<u64> {
+    match attention {
+        Attention::Standard { window, .. } => window,
+        _ => None,
+    }
+}
+
+fn without_window(mut attention: Attention) -> Attention {
+    if let Attention::Standard { window, .. } = &mut attention {
+        *window = None;
+    }
+    attention
+}
+
+/// Sliding windows: Megatron counts the tokens to the left, and takes a pattern with 1 for a windowed block.
+fn windows(blocks: &[Block]) -> Vec<Flag> {
+    let Some(width) = blocks.iter().find_map(|block| window(block.attention)) else {
+        return Vec::new();
+    };
+    let pattern: Vec<u8> = blocks.iter().map(|block| u8::from(window(block.attention).is_some())).collect();
+    let mut flags = vec![Flag::value("--window-size", format!("{},0", width.saturating_sub(1)))];
+    if pattern.contains(&0) {
+        flags.push(Flag::value("--window-attn-skip-freq", run_lengths(&pattern)));
+    }
+    flags
+}
+
+/// A list of zeros and ones as the Python expression Megatron evaluates: `([0]*3+[1]*58)`.
+fn run_lengths(pattern: &[u8]) -> String {
+    let mut runs: Vec<(u8, usize)> = Vec::new();
+    for &value in pattern {
+        match runs.last_mut() {
+            Some((last, count)) if *last == value => *count += 1,
+            _ => runs.push((value, 1)),
+        }
+    }
+    let terms: Vec<String> = runs.iter().map(|(value, count)| format!("[{value}]*{count}")).collect();
+    format!("({})", terms.join("+"))
+}
+
+fn mlp(blocks: &[Block], reasons: &mut Vec<String>) -> Vec<Flag> {
+    let dense = blocks.iter().find_map(|block| match block.mlp {
+        Mlp::Dense { ffn, activation } => Some((ffn, activation)),
+        Mlp::Moe { .. } => None,
+    });
+    let moe: Vec<Mlp> =
+        blocks.iter().map(|block| block.mlp).filter(|mlp| matches!(mlp, Mlp::Moe { .. })).collect();
+    if moe.iter().any(|mlp| *mlp != moe[0]) {
+        reasons.push("expert layers of different sizes".to_owned());
+    }
+    let uneven = |block: &Block| matches!((block.mlp, dense), (Mlp::Dense { ffn, .. }, Some((width, _))) if ffn != width);
+    if blocks.iter().any(uneven) {
+        reasons.push("dense MLPs of different widths".to_owned());
+    }
+    let mut flags = Vec::new();
+    if let Some((ffn, activation)) = dense {
+        flags.push(Flag::value("--ffn-hidden-size", ffn));
+        flags.extend(activation_flags(activation));
+    }
+    if let Some(Mlp::Moe {
+        experts,
+        topk,
+        ffn,
+        shared_ffn,
+        activation,
+        router_bias,
+        sigmoid_router,
+        group_limit,
+        dense_ffn,
+        ..
+    }) = moe.first().copied()
+    {
+        if dense.is_none() {
+            flags.push(Flag::value("--ffn-hidden-size", ffn));
+            flags.extend(activation_flags(activation));
+        }
+        if dense_ffn > 0 {
+            reasons.push("a dense MLP beside the experts".to_owned());
+        }
+        flags.extend([
+            Flag::value("--num-experts", experts),
+            Flag::value("--moe-router-topk", topk),
+            Flag::value("--moe-ffn-hidden-size", ffn),
+            Flag::switch("--moe-grouped-gemm"),
+            Flag::switch("--moe-permute-fusion"),
+            Flag::value("--moe-token-dispatcher-type", "alltoall"),
+            Flag::value("--moe-router-load-balancing-type", "aux_loss"),
+            Flag::value("--moe-aux-loss-coeff", "1e-2"),
+        ]);
+        let pattern: Vec<u8> = blocks.iter().map(|b| u8::from(matches!(b.mlp, Mlp::Moe { .. }))).collect();
+        if pattern.contains(&0) {
+            flags.push(Flag::value("--moe-layer-freq", run_lengths(&pattern)));
+        }
+        if shared_ffn > 0 {
+            flags.push(Flag::value("--moe-shared-expert-intermediate-size", shared_ffn));
+        }
+        if sigmoid_router {
+            flags.push(Flag::value("--moe-router-score-function", "sigmoid"));
+        }
+        if router_bias && sigmoid_router {
+            flags.push(Flag::switch("--moe-router-enable-expert-bias"));
+        }
+        if let Some(groups) = group_limit {
+            flags.push(Flag::value("--moe-router-num-groups", 2 * groups));
+            flags.push(Flag::value("--moe-router-group-topk", groups));
+        }
+    }
+    flags
+}
+
+fn activation_flags(activation: Activation) -> Vec<Flag> {
+    match activation {
+        Activation::Swiglu => vec![Flag::switch("--swiglu")],
+        Activation::Geglu => vec![Flag::switch("--quick-geglu")],
+        Activation::ClampedSwiglu => vec![
+            Flag::switch("--quick-geglu"),
+            Flag::value("--activation-func-clamp-value", "7.0"),
+            Flag::value("--glu-linear-offset", "1.0"),
+        ],
+        Activation::SquaredRelu => vec![Flag::switch("--squared-relu")],
+        Activation::Gelu | Activation::Relu => Vec::new(),
+    }
+}

@@ -1,0 +1,68 @@
+//! Precision, optimizer and the rest of a run as Megatron-LM flags.
+
+use super::Flag;
+use crate::plan::Plan;
+use cluster_profiles::Precision;
+use cost_models::{Dtype, Optimizer};
+
+/// The flags; what Megatron-LM cannot run is added to `reasons`.
+pub fn flags(plan: &Plan, reasons: &mut Vec<String>) -> Vec<Flag> {
+    let mut flags = precision(plan, reasons);
+    flags.extend(optimizer(plan));
+    flags.extend([
+        Flag::value("--cross-entropy-fusion-impl", "te"),
+        Flag::switch("--cross-entropy-loss-fusion"),
+        Flag::switch("--no-create-attention-mask-in-dataloader"),
+        Flag::value("--train-iters", 100),
+        Flag::value("--lr", "3e-4"),
+        Flag::value("--min-lr", "3e-5"),
+        Flag::value("--lr-decay-style", "cosine"),
+        Flag::value("--clip-grad", "1.0"),
+        Flag::value("--weight-decay", "0.1"),
+        Flag::value("--eval-iters", 0),
+        Flag::value("--log-interval", 1),
+        Flag::switch("--log-throughput"),
+    ]);
+    flags
+}
+
+fn precision(plan: &Plan, reasons: &mut Vec<String>) -> Vec<Flag> {
+    let bf16 = Flag::switch("--bf16");
+    match plan.inputs.workload.precision {
+        Precision::Bf16 => vec![bf16],
+        Precision::Fp16 => vec![Flag::switch("--fp16")],
+        Precision::Fp8 => {
+            vec![bf16, Flag::value("--fp8-format", "hybrid"), Flag::value("--fp8-recipe", "tensorwise")]
+        }
+        Precision::Mxfp8 => {
+            vec![bf16, Flag::value("--fp8-format", "e4m3"), Flag::value("--fp8-recipe", "mxfp8")]
+        }
+        Precision::Nvfp4 => {
+            vec![bf16, Flag::value("--fp4-format", "e2m1"), Flag::value("--fp4-recipe", "nvfp4")]
+        }
+        Precision::Fp32 => {
+            reasons.push("fp32 training".to_owned());
+            Vec::new()
+        }
+    }
+}
+
+fn optimizer(plan: &Plan) -> Vec<Flag> {
+    let workload = &plan.inputs.workload;
+    let reduced = workload.gradient_dtype.unwrap_or(plan.inputs.runtime.gradient_reduction);
+    let mut flags = match workload.optimizer {
+        Optimizer::Adamw => vec![Flag::value("--optimizer", "adam")],
+        Optimizer::AdamwBf16 => vec![
+            Flag::value("--optimizer", "adam"),
+            Flag::switch("--use-precision-aware-optimizer"),
+            Flag::value("--exp-avg-dtype", "bf16"),
+            Flag::value("--exp-avg-sq-dtype", "bf16"),
+        ],
+        Optimizer::Sgd => vec![Flag::value("--optimizer", "sgd")],
+        Optimizer::Muon => vec![Flag::value("--optimizer", "muon")],
+    };
+    if reduced == Dtype::Bf16 && workload.precision != Precision::Fp16 {
+        flags.push(Flag::switch("--grad-reduce-in-bf16"));
+    }
+    flags
+}

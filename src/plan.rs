@@ -1,0 +1,233 @@
+//! The plan: the versioned JSON document that `plan` and `estimate` write and every other verb reads.
+//!
+//! It holds the resolved inputs (so that a later `estimate plan.json` gives the same numbers to the bit whatever the
+//! catalogue says by then), the layout, where every rank sits, the prediction by term, the proof, and what lost.
+
+use crate::error::AppError;
+use crate::inputs::Inputs;
+use cluster_profiles::{Bytes, Cluster};
+use cost_models::grid::{self, Coordinates};
+use cost_models::{Estimate, ModelSpec, ParallelConfig, Runtime, StageMap, TrainingRun, Workload};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+/// Version of the document.
+pub const SCHEMA: &str = "meshwright.plan/1";
+
+/// Most ranks a plan may have.
+const MOST_RANKS: u64 = 1 << 24;
+
+/// A layout with its inputs and its prediction.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Plan {
+    /// [`SCHEMA`].
+    pub schema: String,
+    /// What was asked.
+    pub inputs: PlanInputs,
+    /// Every weight once, MTP weights apart.
+    pub parameters_total: u64,
+    /// Multi-token-prediction weights.
+    pub parameters_mtp: u64,
+    /// Total less the experts a token does not visit.
+    pub parameters_active: u64,
+    /// The degrees.
+    pub parallel: ParallelConfig,
+    /// Layers of every stage, in forward order.
+    pub stages: StageMap,
+    /// Host and GPU of every rank.
+    pub placement: Placement,
+    /// Step time and memory.
+    #[serde(flatten)]
+    pub estimate: Estimate,
+    /// How close to optimal the layout is; absent where it was given, not searched.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub certificate: Option<solver::Certificate>,
+    /// The best other layouts.
+    #[serde(default)]
+    pub alternatives: Vec<solver::Alternative>,
+}
+
+/// The resolved inputs of a plan.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PlanInputs {
+    /// Where the model came from, and its digest.
+    pub model_source: InputSource,
+    /// The model, layer by layer.
+    pub model: ModelSpec,
+    /// Where the cluster came from, and its digest.
+    pub cluster_source: InputSource,
+    /// The cluster, at the size used.
+    pub cluster: Cluster,
+    /// One optimizer step.
+    pub workload: Workload,
+    /// The engine's profile.
+    pub runtime: Runtime,
+    /// The launcher whose rules were kept, if one was named.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub launcher: Option<String>,
+    /// Bytes a GPU may use.
+    pub memory_limit_bytes: Bytes,
+}
+
+/// Where an input came from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InputSource {
+    /// `catalogue` or the file's name.
+    pub origin: String,
+    /// SHA-256 of the text that was read, in hexadecimal.
+    pub sha256: String,
+}
+
+impl InputSource {
+    /// The source of an input that was read as `text`.
+    #[must_use]
+    pub fn new(origin: impl Into<String>, text: &str) -> Self {
+        let digest = Sha256::digest(text.as_bytes());
+        let sha256 = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+        Self { origin: origin.into(), sha256 }
+    }
+}
+
+/// Where every rank sits.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Placement {
+    /// Axes from the one that varies fastest to the slowest.
+    pub rank_order: String,
+    /// Hosts, in node-rank order.
+    pub hosts: Vec<String>,
+    /// Every global rank.
+    pub ranks: Vec<RankPlacement>,
+}
+
+/// One global rank.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RankPlacement {
+    /// Global rank.
+    pub rank: u64,
+    /// Index into [`Placement::hosts`].
+    pub host: u32,
+    /// GPU index on that host.
+    pub gpu: u32,
+    /// Position on every axis.
+    #[serde(flatten)]
+    pub coordinates: Coordinates,
+}
+
+impl Placement {
+    /// Ranks in order over the hosts in order: consecutive ranks fill a node.
+    #[must_use]
+    pub fn consecutive(cluster: &Cluster, parallel: &ParallelConfig) -> Self {
+        let mut hosts = Vec::new();
+        let mut ranks = Vec::new();
+        for group in &cluster.groups {
+            for _ in 0..group.nodes {
+                let host = hosts.len() as u32;
+                hosts.push(format!("node{host:04}"));
+                for gpu in 0..group.node.gpus {
+                    let rank = ranks.len() as u64;
+                    let coordinates = grid::coordinates(parallel, rank);
+                    ranks.push(RankPlacement { rank, host, gpu, coordinates });
+                }
+            }
+        }
+        Self { rank_order: grid::RANK_ORDER.to_owned(), hosts, ranks }
+    }
+}
+
+impl Plan {
+    /// The plan of a given layout, without a certificate.
+    #[must_use]
+    pub fn new(inputs: Inputs, parallel: ParallelConfig, stages: StageMap, estimate: Estimate) -> Self {
+        let model = &inputs.model;
+        Self {
+            schema: SCHEMA.to_owned(),
+            parameters_total: model.parameters_total(),
+            parameters_mtp: model.parameters_mtp(),
+            parameters_active: model.parameters_active(),
+            placement: Placement::consecutive(&inputs.cluster, &parallel),
+            parallel,
+            stages,
+            estimate,
+            certificate: None,
+            alternatives: Vec::new(),
+            inputs: inputs.into(),
+        }
+    }
+
+    /// Reads a plan and checks that it is one.
+    ///
+    /// # Errors
+    /// [`AppError::Content`] naming the position in the file, or the schema it has.
+    pub fn from_json(origin: &str, text: &str) -> Result<Self, AppError> {
+        let plan: Self = serde_json::from_str(text).map_err(|error| AppError::Content {
+            origin: origin.to_owned(),
+            message: format!("not a plan: {error}"),
+            hint: Some("write one with `meshwright plan ... --out plan.json`".to_owned()),
+        })?;
+        let faults = plan.faults();
+        if faults.is_empty() {
+            return Ok(plan);
+        }
+        Err(AppError::Content {
+            origin: origin.to_owned(),
+            message: faults.join("; "),
+            hint: Some("plan again with this version".to_owned()),
+        })
+    }
+
+    /// Values that no plan can have. What breaks a rule of a runtime is left to `check`.
+    fn faults(&self) -> Vec<String> {
+        let mut faults = Vec::new();
+        if self.schema != SCHEMA {
+            faults.push(format!("schema is `{}`, this version reads `{SCHEMA}`", self.schema));
+        }
+        let inputs = &self.inputs;
+        faults.extend(inputs.model.faults().into_iter().map(|fault| format!("inputs.model: {fault}")));
+        if let Err(error) = inputs.cluster.to_toml() {
+            faults.push(format!("inputs.cluster: {error}"));
+        }
+        let parallel = &self.parallel;
+        let sizes = [
+            ("parallel.tp", u64::from(parallel.tp)),
+            ("parallel.pp", u64::from(parallel.pp)),
+            ("parallel.vpp", u64::from(parallel.vpp)),
+            ("parallel.cp", u64::from(parallel.cp)),
+            ("parallel.ep", u64::from(parallel.ep)),
+            ("parallel.etp", u64::from(parallel.etp)),
+            ("parallel.dp_replicate", u64::from(parallel.dp_replicate)),
+            ("parallel.dp_shard", u64::from(parallel.dp_shard)),
+            ("parallel.micro_batch_size", parallel.micro_batch_size),
+            ("parallel.num_microbatches", parallel.num_microbatches),
+            ("inputs.workload.global_batch", inputs.workload.global_batch),
+            ("inputs.workload.seq_len", inputs.workload.seq_len),
+        ];
+        for (field, value) in sizes {
+            if value == 0 || value > 1 << 30 {
+                faults.push(format!("{field} is {value}, expected 1 to {}", 1 << 30));
+            }
+        }
+        let ranks = parallel.tp as f64
+            * parallel.pp as f64
+            * parallel.cp as f64
+            * parallel.dp_replicate as f64
+            * parallel.dp_shard as f64;
+        if ranks > MOST_RANKS as f64 {
+            faults
+                .push(format!("the degrees multiply to {ranks:.0} ranks, at most {MOST_RANKS} are planned"));
+        }
+        faults
+    }
+
+    /// What the prediction depends on.
+    #[must_use]
+    pub fn run(&self) -> TrainingRun<'_> {
+        TrainingRun {
+            model: &self.inputs.model,
+            cluster: &self.inputs.cluster,
+            workload: &self.inputs.workload,
+            runtime: &self.inputs.runtime,
+            parallel: &self.parallel,
+            stages: &self.stages,
+        }
+    }
+}

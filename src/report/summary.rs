@@ -1,0 +1,208 @@
+//! A plan or an estimate, as a person wants to read it in a terminal.
+
+use super::number::{gib, grouped, parameters, seconds, significant};
+use crate::plan::Plan;
+use cluster_profiles::{Bytes, Seconds};
+use cost_models::{ParallelConfig, RankMemory};
+use solver::{Alternative, Certificate, Status};
+use std::fmt::Write;
+
+/// The whole text, with a final newline.
+#[must_use]
+pub fn text(plan: &Plan) -> String {
+    let mut out = String::new();
+    for part in [header(plan), layout(plan), prediction(plan), proof(plan)] {
+        out.push_str(&part);
+        out.push('\n');
+    }
+    out
+}
+
+fn header(plan: &Plan) -> String {
+    let inputs = &plan.inputs;
+    let cluster = &inputs.cluster;
+    let gpus = match cluster.is_homogeneous() {
+        true => cluster.gpu().title.clone(),
+        false => "GPUs of several kinds".to_owned(),
+    };
+    let active = match plan.parameters_active == plan.parameters_total {
+        true => String::new(),
+        false => format!(", {} active", parameters(plan.parameters_active)),
+    };
+    format!(
+        "{} ({}{active}) on {} x {gpus} ({}, {} nodes), {}, {} sequences of {} tokens\n",
+        inputs.model.name,
+        parameters(plan.parameters_total),
+        grouped(cluster.gpu_count()),
+        cluster.name,
+        grouped(cluster.node_count()),
+        inputs.workload.precision,
+        grouped(inputs.workload.global_batch),
+        grouped(inputs.workload.seq_len),
+    )
+}
+
+fn layout(plan: &Plan) -> String {
+    let mut text = format!("  {}\n", degrees(&plan.parallel));
+    let uneven = block_counts(plan);
+    if uneven.iter().any(|count| *count != uneven[0]) {
+        let _ = writeln!(text, "  stages  {} blocks", run_lengths(&uneven));
+    }
+    text
+}
+
+/// The degrees on one line, leaving out those that are 1.
+#[must_use]
+pub fn degrees(parallel: &ParallelConfig) -> String {
+    let mut parts = vec![format!("tp {}", parallel.tp)];
+    parts.push(match parallel.vpp {
+        1 => format!("pp {}", parallel.pp),
+        chunks => format!("pp {} x {chunks} chunks", parallel.pp),
+    });
+    for (name, degree) in [("cp", parallel.cp), ("ep", parallel.ep)] {
+        if degree > 1 {
+            parts.push(format!("{name} {degree}"));
+        }
+    }
+    if parallel.ep > 1 && parallel.etp > 1 {
+        parts.push(format!("etp {}", parallel.etp));
+    }
+    let zero = match (parallel.zero_stage, parallel.dp()) {
+        (0, _) | (_, 1) => String::new(),
+        (stage, _) => format!(" (ZeRO-{stage})"),
+    };
+    parts.push(match parallel.dp_replicate {
+        1 => format!("dp {}{zero}", parallel.dp_shard),
+        replicas => format!("dp {replicas} x {}{zero}", parallel.dp_shard),
+    });
+    parts.push(format!("micro batch {} x {}", parallel.micro_batch_size, parallel.num_microbatches));
+    if parallel.pp > 1 {
+        parts.push(parallel.schedule.clone());
+    }
+    parts.push(format!("recompute {}", parallel.recompute));
+    parts.join("   ")
+}
+
+fn block_counts(plan: &Plan) -> Vec<usize> {
+    let model = &plan.inputs.model;
+    let blocks: Vec<usize> = model.blocks().map(|(index, _)| index).collect();
+    plan.stages
+        .0
+        .iter()
+        .map(|stage| blocks.iter().filter(|index| stage.layer_range().contains(index)).count())
+        .collect()
+}
+
+fn run_lengths(counts: &[usize]) -> String {
+    let mut runs: Vec<(usize, usize)> = Vec::new();
+    for &count in counts {
+        match runs.last_mut() {
+            Some((value, length)) if *value == count => *length += 1,
+            _ => runs.push((count, 1)),
+        }
+    }
+    let run = |(value, length): &(usize, usize)| match length {
+        1 => value.to_string(),
+        _ => format!("{length}x{value}"),
+    };
+    runs.iter().map(run).collect::<Vec<_>>().join(", ")
+}
+
+fn prediction(plan: &Plan) -> String {
+    let estimate = &plan.estimate;
+    let heaviest = heaviest(&estimate.memory);
+    let capacity = plan.inputs.cluster.gpu().memory;
+    let mut text = format!(
+        "  step    {}      {} tokens/s/GPU      MFU {} %      peak {} of {} GiB on pipeline rank {}\n",
+        seconds(estimate.step_time_seconds),
+        grouped(estimate.tokens_per_second_per_gpu.round() as u64),
+        significant(estimate.model_flops_utilization * 100.0),
+        gib(heaviest.peak_bytes),
+        gib(capacity),
+        heaviest.rank,
+    );
+    if !estimate.fits {
+        let over = heaviest.peak_bytes - plan.inputs.memory_limit_bytes;
+        let _ = writeln!(text, "          DOES NOT FIT: {} GiB above the limit", gib(over));
+    }
+    text.push_str(&time_line(plan));
+    text.push_str(&memory_line(&heaviest));
+    text
+}
+
+fn time_line(plan: &Plan) -> String {
+    let total = plan.estimate.step_time_seconds.get();
+    let (scale, unit) = if total >= 1.0 { (1.0, "s") } else { (1e3, "ms") };
+    let parts: Vec<String> = plan
+        .estimate
+        .time_seconds
+        .parts()
+        .iter()
+        .filter(|(_, time)| time.get() > total * 5e-4)
+        .map(|(name, time)| format!("{} {}", name.replace('_', " "), significant(time.get() * scale)))
+        .collect();
+    format!("  time    {}  {unit}\n", parts.join("   "))
+}
+
+fn memory_line(memory: &RankMemory) -> String {
+    let parts: Vec<String> = memory
+        .terms()
+        .iter()
+        .filter(|(_, bytes)| bytes.get() > 0.0)
+        .map(|(name, bytes)| format!("{name} {}", gib(*bytes)))
+        .collect();
+    format!("  memory  {}  GiB, rank {}\n", parts.join("   "), memory.rank)
+}
+
+/// The pipeline rank with the highest peak.
+#[must_use]
+pub fn heaviest(memory: &[RankMemory]) -> RankMemory {
+    memory.iter().copied().fold(RankMemory::default(), |worst, rank| {
+        if rank.peak_bytes > worst.peak_bytes { rank } else { worst }
+    })
+}
+
+fn proof(plan: &Plan) -> String {
+    let mut text = String::new();
+    if let Some(certificate) = &plan.certificate {
+        let _ = writeln!(text, "  {}", certificate_sentence(certificate));
+    }
+    for (index, alternative) in plan.alternatives.iter().take(3).enumerate() {
+        let lead = if index == 0 { "next  " } else { "      " };
+        let _ =
+            writeln!(text, "  {lead}  {}", alternative_line(alternative, plan.estimate.step_time_seconds));
+    }
+    text
+}
+
+/// How close to optimal the plan is, in one line.
+#[must_use]
+pub fn certificate_sentence(certificate: &Certificate) -> String {
+    let considered = grouped(certificate.considered);
+    match certificate.status {
+        Status::Optimal => {
+            format!("optimal among {considered} layouts ({} simulated)", certificate.simulated)
+        }
+        Status::Feasible => format!(
+            "best of {considered} layouts so far; no layout is more than {} % better",
+            significant(certificate.gap * 100.0)
+        ),
+    }
+}
+
+fn alternative_line(alternative: &Alternative, best: Seconds) -> String {
+    let slower = (alternative.step_time_seconds / best - 1.0) * 100.0;
+    format!(
+        "{} (+{} %)  {}  {}",
+        seconds(alternative.step_time_seconds),
+        significant(slower),
+        degrees(&alternative.parallel),
+        alternative.why
+    )
+}
+
+/// Bytes above `limit`, or nothing.
+#[must_use]
+pub fn shortfall(memory: &[RankMemory], limit: Bytes) -> Bytes {
+    (heaviest(memory).peak_bytes - limit).max(Bytes::ZERO)
+}
