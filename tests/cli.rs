@@ -141,7 +141,7 @@ fn what_cannot_fit_exits_with_3_and_names_the_term_and_a_way_out() {
 
 #[test]
 fn an_illegal_layout_exits_with_1_and_lists_every_broken_rule() {
-    let output = meshwright(&with("estimate", &["--tp", "1", "--pp", "8", "--vpp", "3"]), folder().path());
+    let output = meshwright(&with("estimate", &["--ep", "2", "--vpp", "2"]), folder().path());
     assert_eq!(output.status.code(), Some(1), "{}", text(&output.stdout));
     assert!(output.stdout.is_empty());
 }

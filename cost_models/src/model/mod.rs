@@ -17,6 +17,7 @@ mod flops;
 mod hugging_face;
 mod json;
 mod load;
+mod runs;
 mod validate;
 mod weights;
 
@@ -50,7 +51,8 @@ pub struct ModelSpec {
     pub embedding_norm: bool,
     /// A bias per vocabulary entry on the head (Phi, GPT-J).
     pub head_bias: bool,
-    /// Every layer, in forward order.
+    /// Every layer, in forward order. A document counts equal neighbours.
+    #[serde(with = "runs")]
     pub layers: Vec<Layer>,
     /// Parts of the configuration that are not planned, such as a vision tower.
     pub left_out: Vec<String>,
