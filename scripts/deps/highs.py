@@ -3,7 +3,9 @@
 import os
 import shutil
 
-from machine import LIBRARY_SUFFIX, MACOS, Failure, compiler, escape, need_cxx_compiler, probe, run, say
+from machine import (
+    LIBRARY_SUFFIX, MACOS, Failure, compiler, escape, need_cxx_compiler, probe, run, say, works,
+)
 from tools import cmake
 from wheels import from_wheel
 
@@ -16,7 +18,8 @@ def installed_highs():
     """An installed HiGHS: nothing is left to tell cargo but where pkg-config looked."""
     if not shutil.which("pkg-config"):
         raise Failure("no pkg-config")
-    run("pkg-config", "--atleast-version", MINIMUM_HIGHS, "highs")
+    if not works("pkg-config", "--atleast-version", MINIMUM_HIGHS, "highs"):
+        raise Failure(f"pkg-config knows no HiGHS of version {MINIMUM_HIGHS} or later")
     version = probe(run("pkg-config", "--libs", "highs").split())
     path = os.environ.get("PKG_CONFIG_PATH")
     env = {"PKG_CONFIG_PATH": path} if path else {}
