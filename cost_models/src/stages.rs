@@ -4,7 +4,7 @@ mod split;
 
 use crate::parallel::Recompute;
 use serde::{Deserialize, Serialize};
-pub use split::{SplitError, default_stages, stages_from_blocks, stages_from_layout};
+pub use split::{SplitError, default_stages, layout_stages, stages_from_blocks, stages_from_layout};
 
 /// A stage: contiguous layers with one forward.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

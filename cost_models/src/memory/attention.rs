@@ -43,10 +43,19 @@ impl AttentionSaved {
 /// Saved bytes of the token mixer.
 pub(super) fn saved(context: &MemoryContext, attention: &Attention) -> AttentionSaved {
     match *attention {
-        Attention::Standard { heads, kv_heads, head_dim, qk_norm, output_gate, shared_kv, .. } => {
+        Attention::Standard {
+            heads,
+            kv_heads,
+            head_dim,
+            v_head_dim,
+            qk_norm,
+            output_gate,
+            shared_kv,
+            ..
+        } => {
             let kv = kv_heads as f64 * if shared_kv { 0.5 } else { 1.0 };
             let shape =
-                Heads { heads: heads as f64, kv_heads: kv, key: head_dim as f64, value: head_dim as f64 };
+                Heads { heads: heads as f64, kv_heads: kv, key: head_dim as f64, value: v_head_dim as f64 };
             let mut saved = standard(context, &shape);
             saved.query_key_value += norm_copy(context, &shape, qk_norm);
             saved.output += if output_gate { 2.0 * gate(context, &shape) } else { 0.0 };

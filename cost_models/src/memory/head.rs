@@ -30,11 +30,15 @@ impl MemoryContext<'_> {
         compiled.map_or(loss.bytes_per_logit, |compiled| compiled.bytes_per_logit)
     }
 
+    /// Whether the loss writes its gradient over the logits.
+    fn loss_in_place(&self) -> bool {
+        self.bytes_per_logit() <= 2.0
+    }
+
     /// Logits kept for multi-token prediction, per depth: 2 bytes with an in-place loss, else the fp32 softmax too.
     #[must_use]
     pub fn mtp_logit_bytes(&self) -> f64 {
-        let loss = self.bytes_per_logit();
-        self.logits() * if loss <= 2.0 { 2.0 } else { 4.0 }
+        self.logits() * if self.loss_in_place() { 2.0 } else { 4.0 }
     }
 
     /// Vocabulary passes (arXiv 2411.05288): a rank's share of the logits, the broadcast input, and with one barrier the input's

@@ -29,8 +29,10 @@ pub struct RankPeak {
     pub head: f64,
     /// Working set of the largest layer.
     pub transient: f64,
-    /// Dense gradient of the embedding at the end of the backward.
+    /// Dense 16-bit gradient of the embedding at the end of a microbatch's backward.
     pub embedding_gradient: f64,
+    /// What a microbatch has released by then: saved bytes of the chunk with the embedding.
+    pub released: f64,
 }
 
 impl RankPeak {
@@ -57,7 +59,13 @@ impl RankPeak {
     /// All that is neither state nor workspace, at its peak.
     #[must_use]
     pub fn working_set(&self) -> f64 {
-        self.saved + self.boundary + self.mask + self.head.max(self.transient)
+        self.saved + self.boundary + self.mask + self.head.max(self.layer_peak())
+    }
+
+    /// What one layer needs on top of the saved activations: its own working set, or the embedding's gradient less what its
+    /// microbatch has released.
+    fn layer_peak(&self) -> f64 {
+        self.transient.max(self.embedding_gradient - self.released)
     }
 
     fn persistent(&self) -> f64 {
@@ -111,10 +119,10 @@ impl RankPeak {
         }
         memory.communication_bytes += Bytes(self.boundary);
         memory.activations_bytes = Bytes(self.saved + self.mask);
-        if self.head >= self.transient {
+        if self.head >= self.layer_peak() {
             memory.logits_bytes = Bytes(self.head);
         } else {
-            memory.workspace_bytes += Bytes(self.transient);
+            memory.workspace_bytes += Bytes(self.layer_peak());
         }
     }
 }

@@ -28,6 +28,7 @@ struct RankLayers {
     chunk_bytes: Vec<f64>,
     transient: f64,
     units: Vec<f64>,
+    released: f64,
     has_head: bool,
     has_embedding: bool,
     mtp_blocks: u32,
@@ -111,6 +112,7 @@ impl<'a> MemoryTable<'a> {
             } else {
                 0.0
             },
+            released: held.released,
             state: held.state,
         }
     }
@@ -129,7 +131,11 @@ impl<'a> MemoryTable<'a> {
     fn rank_layers(&self, stages: &[&Stage]) -> RankLayers {
         let mut held = RankLayers::default();
         for stage in stages {
-            held.chunk_bytes.push(self.stage_saved(stage));
+            let saved = self.stage_saved(stage);
+            held.chunk_bytes.push(saved);
+            if stage.layer_range().contains(&0) {
+                held.released = saved;
+            }
             stage.layer_range().for_each(|index| self.add_layer(&mut held, index, stage.recompute));
         }
         let tied_head = held.has_head && self.context.model.tied_embeddings;

@@ -116,6 +116,12 @@ pub fn stages_from_layout(
     stages_from_blocks(model, parallel, &counts, Placement::Loop)
 }
 
+/// Stages a Megatron layout string makes, where it can be read.
+#[must_use]
+pub fn layout_stages(layout: &str) -> Option<usize> {
+    expand(layout).ok().map(|stages| stages.split('|').count())
+}
+
 fn stage_count(parallel: &ParallelConfig) -> Result<u64, SplitError> {
     let stages = u64::from(parallel.pp) * u64::from(parallel.vpp);
     if stages == 0 || stages > 1 << 20 {

@@ -2,6 +2,7 @@
 
 mod layout;
 mod model_flags;
+pub mod read;
 mod run_flags;
 
 use super::{LaunchError, LaunchFile, Launcher, shell, slurm, torchrun};
