@@ -6,13 +6,19 @@
 
 use super::error::MemoryError;
 use crate::parallel::ParallelConfig;
-use crate::schedule::{OpKind, Placement, RankOrders, Schedule, ScheduleShape, generate};
+use crate::schedule::{OpKind, Placement, RankOrders, Schedule, ScheduleShape, Vocabulary, generate};
 
 /// Microbatches in flight on every rank of a schedule.
 #[derive(Debug, Clone, PartialEq)]
 pub struct InFlight {
     ranks: Vec<RankInFlight>,
+    /// The first chunks of every rank, this many, are kept in host memory.
+    offloaded: usize,
 }
+
+/// Microbatch-chunks of offloaded chunks on the device at once: on their way out or back, or just in use (full offload of the
+/// authors' slot rule leaves 2 to 5, whatever the number of ranks).
+const OFFLOAD_BUFFERS: f64 = 5.0;
 
 #[derive(Debug, Clone, PartialEq)]
 enum RankInFlight {
@@ -29,17 +35,21 @@ impl InFlight {
     /// [`MemoryError::UnknownSchedule`], or [`MemoryError::Schedule`] with the schedule's broken rules.
     pub fn new(parallel: &ParallelConfig, group_size: Option<u32>) -> Result<Self, MemoryError> {
         if let Some(counts) = closed_form(parallel) {
-            return Ok(Self { ranks: counts.into_iter().map(RankInFlight::Count).collect() });
+            return Ok(Self { ranks: counts.into_iter().map(RankInFlight::Count).collect(), offloaded: 0 });
         }
         if parallel.schedule == "interleaved-1f1b" {
             return Ok(Self::interleaved(parallel, group_size.unwrap_or(parallel.pp)));
         }
         let name = &parallel.schedule;
+        let broken = |source| MemoryError::Schedule { name: name.clone(), source };
         let schedule: Schedule =
             name.parse().map_err(|_| MemoryError::UnknownSchedule { name: name.clone() })?;
-        let orders = generate(schedule, &shape(parallel, group_size))
-            .map_err(|source| MemoryError::Schedule { name: name.clone(), source })?;
-        Ok(Self::of(&orders))
+        let shape = shape(parallel, group_size);
+        let orders = generate(schedule, &shape).map_err(broken)?;
+        let sizes =
+            schedule.kind.check(&ScheduleShape { vocabulary: Vocabulary::Whole, ..shape }).map_err(broken)?;
+        let offloaded = (schedule.kind.definition().offloaded_chunks)(&sizes);
+        Ok(Self { offloaded: offloaded as usize, ..Self::of(&orders) })
     }
 
     /// Counts for given orders.
@@ -57,7 +67,7 @@ impl InFlight {
             });
             RankInFlight::Walk { order: order.collect(), share }
         });
-        Self { ranks: ranks.collect() }
+        Self { ranks: ranks.collect(), offloaded: 0 }
     }
 
     /// Interleaved 1F1B without building all orders: the peak is reached within the first groups of microbatches.
@@ -70,7 +80,7 @@ impl InFlight {
             let warmup = (2 * (p - 1 - rank) + (v - 1) * group).min(m * v) as usize;
             RankInFlight::Walk { order: one_forward_one_backward(&table, v as i32, warmup), share: 1.0 }
         });
-        Self { ranks: ranks.collect() }
+        Self { ranks: ranks.collect(), offloaded: 0 }
     }
 
     /// Ranks.
@@ -82,6 +92,18 @@ impl InFlight {
     /// Most bytes `rank` ever holds when a microbatch of its chunk `i` holds `chunk_bytes[i]`.
     #[must_use]
     pub fn peak(&self, rank: usize, chunk_bytes: &[f64]) -> f64 {
+        let (moved, kept) = chunk_bytes.split_at(self.offloaded.min(chunk_bytes.len()));
+        let resident: Vec<f64> = moved.iter().map(|_| 0.0).chain(kept.iter().copied()).collect();
+        if moved.is_empty() {
+            return self.peak_resident(rank, chunk_bytes);
+        }
+        let largest = moved.iter().copied().fold(0.0, f64::max);
+        let buffered = self.peak_resident(rank, moved).min(OFFLOAD_BUFFERS * largest);
+        self.peak_resident(rank, &resident) + buffered
+    }
+
+    /// The same without offload.
+    fn peak_resident(&self, rank: usize, chunk_bytes: &[f64]) -> f64 {
         match self.ranks.get(rank) {
             None => 0.0,
             Some(RankInFlight::Count(count)) => count * chunk_bytes.iter().sum::<f64>(),
