@@ -1,6 +1,6 @@
 //! Times that no split of a layout beats, from running sums alone.
 
-use crate::bytes::{UnitBytes, least_in_flight};
+use crate::bytes::{UnitBytes, held_of_chunk, least_in_flight};
 use crate::families::least_middle;
 use crate::order_bound::round_trips;
 use crate::space::{Mesh, Pipeline};
@@ -105,6 +105,32 @@ impl Layout<'_> {
         self.bytes.average_may_fit(f64::from(self.mesh.pp), mode, least)
             && (0..self.ranks())
                 .all(|rank| self.bytes.blocks_may_fit(self.least_blocks(), mode, self.in_flight(rank)))
+    }
+
+    /// Whether the ranks of a split with several chunks may fit: no rank's true peak is below its state and what it holds after
+    /// the warm-up.
+    #[must_use]
+    pub fn split_may_fit(&self, ranges: impl Iterator<Item = Range<usize>>, ranks: &[u16]) -> bool {
+        let recompute = self.pipeline.recompute;
+        let mode = Mode::of(recompute);
+        let interleaved = self.pipeline.schedule.kind.name() == "interleaved-1f1b";
+        let mut bytes = vec![(0.0, 0u32); self.ranks()];
+        for (units, &rank) in ranges.zip(ranks) {
+            let again = match recompute {
+                Recompute::Full { layers } => self.times.recomputed(&units, layers),
+                _ => units.clone(),
+            };
+            let (state, saved) = self.bytes.stage(&units, &again, mode);
+            let (sum, chunk) = &mut bytes[usize::from(rank)];
+            let held = if interleaved {
+                held_of_chunk(self.mesh, self.pipeline.vpp, u32::from(rank), *chunk)
+            } else {
+                self.in_flight(usize::from(rank))
+            };
+            *sum += state + held * saved;
+            *chunk += 1;
+        }
+        bytes.iter().all(|(sum, _)| self.bytes.bytes_may_fit(*sum))
     }
 
     /// Blocks of a rank with several chunks at least: all but its first or last chunk have the smallest share.

@@ -34,27 +34,25 @@ impl UnitBytes {
             MemoryContext::new(problem.model, problem.cluster, problem.workload, problem.runtime, parallel)?;
         let facts = &problem.runtime.facts;
         let uncertain = facts.offloaded_layers > 0 || facts.recompute_every.is_some();
-        let mut kinds: Vec<(&Layer, LayerMemory)> = Vec::new();
+        let kinds: Vec<(f64, [f64; 3])> = units
+            .kinds()
+            .iter()
+            .map(|kind| unit_bytes(problem, &context, kind.layers.clone(), uncertain))
+            .collect();
+        let count = units.len() + 1;
+        let sums = || {
+            let mut sums = Vec::with_capacity(count);
+            sums.push(0.0);
+            sums
+        };
         let mut table = Self {
-            state: vec![0.0],
-            saved: [vec![0.0], vec![0.0], vec![0.0]],
+            state: sums(),
+            saved: [sums(), sums(), sums()],
             room: room(problem, &context),
             leanest: (f64::INFINITY, [f64::INFINITY; 3]),
         };
         for unit in units.as_slice() {
-            let (mut state, mut saved) = (0.0, [0.0; 3]);
-            for index in unit.layers.clone() {
-                let layer = &problem.model.layers[index];
-                let known = kinds.iter().find(|(kind, _)| *kind == layer).map(|(_, memory)| *memory);
-                let memory = known.unwrap_or_else(|| {
-                    let memory = context.layer_memory(index);
-                    kinds.push((layer, memory));
-                    memory
-                });
-                state += memory.state.resident().get();
-                let shares = if uncertain { [0.0; 3] } else { saved_bytes(layer, &memory) };
-                saved.iter_mut().zip(shares).for_each(|(sum, bytes)| *sum += bytes);
-            }
+            let (state, saved) = kinds[unit.kind];
             table.push(state, saved);
             if unit.body {
                 table.leanest.0 = table.leanest.0.min(state);
@@ -90,6 +88,26 @@ impl UnitBytes {
         of(&self.state, units) + in_flight * saved <= self.room * (1.0 + 1e-12)
     }
 
+    /// State of some units, and what a microbatch saves of them.
+    #[must_use]
+    pub fn stage(&self, units: &Range<usize>, again: &Range<usize>, mode: Mode) -> (f64, f64) {
+        let of = |sums: &[f64], range: &Range<usize>| sums[range.end] - sums[range.start];
+        let state = of(&self.state, units);
+        match mode {
+            Mode::Full => {
+                let [keep, _, full] = &self.saved;
+                (state, of(keep, units) - of(keep, again) + of(full, again))
+            }
+            other => (state, of(&self.saved[other as usize], units)),
+        }
+    }
+
+    /// Whether so many bytes of state and activations may fit.
+    #[must_use]
+    pub fn bytes_may_fit(&self, bytes: f64) -> bool {
+        bytes <= self.room * (1.0 + 1e-12)
+    }
+
     /// Whether a rank with so many blocks may fit.
     #[must_use]
     pub fn blocks_may_fit(&self, blocks: usize, mode: Mode, in_flight: f64) -> bool {
@@ -103,6 +121,23 @@ impl UnitBytes {
         let last = |sums: &[f64]| sums.last().copied().unwrap_or(0.0);
         last(&self.state) + in_flight * last(&self.saved[mode as usize]) <= self.room * ranks * (1.0 + 1e-12)
     }
+}
+
+/// State and saved bytes, by mode, of a unit; nothing saved where the runtime may keep it elsewhere.
+fn unit_bytes(
+    problem: &Problem,
+    context: &MemoryContext,
+    layers: Range<usize>,
+    uncertain: bool,
+) -> (f64, [f64; 3]) {
+    let (mut state, mut saved) = (0.0, [0.0; 3]);
+    for index in layers {
+        let memory = context.layer_memory(index);
+        state += memory.state.resident().get();
+        let shares = if uncertain { [0.0; 3] } else { saved_bytes(&problem.model.layers[index], &memory) };
+        saved.iter_mut().zip(shares).for_each(|(sum, bytes)| *sum += bytes);
+    }
+    (state, saved)
 }
 
 /// Only blocks are ever recomputed.
@@ -145,4 +180,17 @@ fn interleaved_in_flight(mesh: &Mesh, vpp: u32, rank: u32, layers: usize) -> f64
     }
     let share = (least + 1) as f64 / ((vpp - 1) as f64 * least as f64);
     last_chunk.max(m.min(p) as f64 * (1.0 - share))
+}
+
+/// Microbatches of one of its chunks that a rank of an interleaved schedule holds after the warm-up.
+#[must_use]
+pub fn held_of_chunk(mesh: &Mesh, vpp: u32, rank: u32, chunk: u32) -> f64 {
+    let (m, p) = (mesh.num_microbatches, u64::from(mesh.pp));
+    let tail = 2 * (p - 1 - u64::from(rank)) + 1;
+    let held = match chunk {
+        _ if chunk + 1 == vpp => p.min(tail),
+        0 => p + tail.saturating_sub(p).min(p),
+        _ => p,
+    };
+    held.min(m) as f64
 }

@@ -1,16 +1,18 @@
 //! What becomes of a node: its children, or the best split of its layout.
 
 use crate::bound::Layout;
-use crate::leaf::{Leaf, LeafResult};
+use crate::bytes::UnitBytes;
+use crate::leaf::{Goal, Leaf, LeafResult};
 use crate::node::Kind;
 use crate::problem::Problem;
 use crate::space::{Mesh, Pipeline, Pruned, SearchSpace, Sharding};
 use crate::tables::Tables;
-use crate::times::{UnitTimes, least_load};
+use crate::times::{Mode, UnitTimes, least_load};
 use crate::units::Units;
 use cluster_profiles::Seconds;
 use cost_models::Recompute;
 use cost_models::rules::RecomputeFreedom;
+use std::cmp::Reverse;
 use std::sync::Arc;
 
 /// What all nodes share.
@@ -41,13 +43,13 @@ impl Expansion {
 }
 
 impl Tree<'_, '_> {
-    /// Looks at a node; only values below `cutoff` matter.
+    /// Looks at a node; only values that meet the goal matter.
     #[must_use]
-    pub fn expand(&self, kind: &Kind, cutoff: f64) -> Expansion {
+    pub fn expand(&self, kind: &Kind, goal: &Goal) -> Expansion {
         match kind {
-            Kind::Mesh(mesh) => self.expand_mesh(mesh, cutoff),
-            Kind::Pipeline(tables, pipeline) => self.tighten(tables, pipeline, cutoff),
-            Kind::Splits(tables, pipeline) => self.solve(tables, pipeline, cutoff),
+            Kind::Mesh(mesh) => self.expand_mesh(mesh, goal.cutoff),
+            Kind::Pipeline(tables, pipeline) => self.tighten(tables, pipeline, goal),
+            Kind::Splits(tables, pipeline) => self.solve(tables, pipeline, goal),
         }
     }
 
@@ -71,6 +73,10 @@ impl Tree<'_, '_> {
     /// shardings are apart.
     fn expand_mesh(&self, mesh: &Mesh, cutoff: f64) -> Expansion {
         let mut expansion = Expansion::default();
+        if !self.average_may_fit(mesh) {
+            expansion.pruned.insert("memory".to_owned(), self.space.layout_count(mesh));
+            return expansion;
+        }
         let mut known: Vec<(Vec<Sharding>, Option<Arc<Tables>>)> = Vec::new();
         for (pipeline, shardings) in self.space.pipelines(mesh, &mut expansion.pruned) {
             let size = if mesh.pp == 1 { 1 } else { shardings.len() };
@@ -88,6 +94,19 @@ impl Tree<'_, '_> {
             }
         }
         expansion
+    }
+
+    /// Whether the average rank may fit with one microbatch in flight, all state sharded and all recomputed that may be.
+    #[must_use]
+    pub fn average_may_fit(&self, mesh: &Mesh) -> bool {
+        let shardings = self.space.shardings(mesh);
+        let lean =
+            shardings.iter().max_by_key(|sharding| (sharding.zero_stage, Reverse(sharding.dp_replicate)));
+        let Some(lean) = lean else { return false };
+        let bytes = UnitBytes::new(self.problem, self.units, &mesh.sharded(*lean));
+        let modes = self.space.recomputes().iter().map(|recompute| Mode::of(*recompute));
+        let mode = modes.max_by_key(|mode| *mode as usize).unwrap_or(Mode::Keep);
+        bytes.is_ok_and(|bytes| bytes.average_may_fit(f64::from(mesh.pp), mode, 1.0))
     }
 
     fn first_child(&self, tables: &Arc<Tables>, pipeline: Pipeline) -> Option<(f64, Kind)> {
@@ -134,20 +153,20 @@ impl Tree<'_, '_> {
     }
 
     /// The same pipeline with the bound of its best split.
-    fn tighten(&self, tables: &Arc<Tables>, pipeline: &Pipeline, cutoff: f64) -> Expansion {
+    fn tighten(&self, tables: &Arc<Tables>, pipeline: &Pipeline, goal: &Goal) -> Expansion {
         let leaf = self.leaf(pipeline, tables);
         if leaf.is_listed_chain() || tables.mesh.pp == 1 {
-            return self.solve(tables, pipeline, cutoff);
+            return self.solve(tables, pipeline, goal);
         }
-        let bound = leaf.family_bound().filter(|bound| *bound < cutoff);
+        let bound = leaf.family_bound().filter(|bound| *bound < goal.cutoff);
         let child = bound.map(|bound| (bound, Kind::Splits(Arc::clone(tables), *pipeline)));
         Expansion { children: child.into_iter().collect(), ..Expansion::default() }
     }
 
-    fn solve(&self, tables: &Arc<Tables>, pipeline: &Pipeline, cutoff: f64) -> Expansion {
+    fn solve(&self, tables: &Arc<Tables>, pipeline: &Pipeline, goal: &Goal) -> Expansion {
         let mut expansion = Expansion::default();
-        let result = self.leaf(pipeline, tables).solve(cutoff);
-        let next = self.one_layer_more(tables, pipeline, cutoff);
+        let result = self.leaf(pipeline, tables).solve(goal);
+        let next = self.one_layer_more(tables, pipeline, goal.cutoff);
         let layouts = if next.is_some() { 0 } else { tables.shardings.len() };
         let too_large = result.simulated == 0 && result.too_large > 0;
         if too_large {

@@ -6,12 +6,14 @@ use crate::splits::{most_recomputable, normalised, stage_map};
 use crate::times::run_of;
 use cluster_profiles::Seconds;
 use cost_models::memory::MemoryTable;
-use cost_models::{ParallelConfig, StageMap, estimate};
+use cost_models::{ParallelConfig, estimate};
 
 /// Simulates the splits of a leaf and keeps the best.
 pub struct Judge<'a, 'p> {
     leaf: &'a Leaf<'a, 'p>,
     layouts: &'a [ParallelConfig],
+    /// The layout with least state.
+    leanest: usize,
     memory: Vec<Option<Option<MemoryTable<'a>>>>,
     /// Whether a rank may come so near to its GPU's capacity that the estimate adds a penalty, which a sharding with more
     /// traffic may avoid.
@@ -27,11 +29,14 @@ impl<'a, 'p> Judge<'a, 'p> {
     #[must_use]
     pub fn new(leaf: &'a Leaf<'a, 'p>, layouts: &'a [ParallelConfig], cutoff: f64) -> Self {
         let memory = layouts.iter().map(|_| None).collect();
+        let state = |(_, parallel): &(usize, &ParallelConfig)| (parallel.zero_stage, parallel.dp_shard);
+        let leanest = layouts.iter().enumerate().max_by_key(state).map_or(0, |(index, _)| index);
         let problem = leaf.problem;
         let default = crate::problem::Problem { memory_limit: None, ..problem.clone() }.limit();
         Self {
             leaf,
             layouts,
+            leanest,
             memory,
             near_edge: problem.limit() > default,
             cutoff,
@@ -45,40 +50,44 @@ impl<'a, 'p> Judge<'a, 'p> {
         let outside = |(index, parallel)| (leaf.outside_of(ends, parallel), index);
         let mut order: Vec<(f64, usize)> = self.layouts.iter().enumerate().map(outside).collect();
         order.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let mut fitted = false;
+        if !self.fits(self.leanest, ends) {
+            self.result.too_large += 1;
+            return;
+        }
         for (outside, index) in order {
             if leaf.value_bound(pipeline + outside) >= self.cutoff {
                 return;
             }
-            if let Some((parallel, stages)) = self.fitting(index, ends) {
-                fitted = true;
-                self.simulate(parallel, stages);
+            if index == self.leanest || self.fits(index, ends) {
+                self.simulate(index, ends);
                 if !self.near_edge {
-                    break;
+                    return;
                 }
             }
         }
-        self.result.too_large += u64::from(!fitted);
     }
 
-    /// The layout with a sharding, if it fits.
-    fn fitting(&mut self, index: usize, ends: &Ends) -> Option<(ParallelConfig, StageMap)> {
+    /// Whether every rank fits with a sharding.
+    fn fits(&mut self, index: usize, ends: &Ends) -> bool {
         let leaf = self.leaf;
         let parallel = &self.layouts[index];
+        let table = self.memory[index].get_or_insert_with(|| memory_of(leaf.problem, parallel));
+        let Some(memory) = table else { return false };
         let stages = stage_map(leaf.units, parallel, leaf.placement(), ends);
-        let memory = self.memory[index].get_or_insert_with(|| memory_of(leaf.problem, parallel)).as_ref()?;
         let limit = leaf.problem.limit().get();
         let reserve = &leaf.problem.runtime.memory.reserve;
-        let peaks = memory.peaks(&stages).ok()?;
-        if peaks.iter().any(|peak| reserve.reserved_bytes(peak.allocated()) > limit) {
-            return None;
-        }
-        let recompute = normalised(parallel.recompute, most_recomputable(leaf.units, ends));
-        Some((ParallelConfig { recompute, ..parallel.clone() }, stages.with_recompute(recompute)))
+        (0..parallel.pp).all(|rank| {
+            let peak = memory.rank_peak(rank, stages.on_rank(rank));
+            reserve.reserved_bytes(peak.allocated()) <= limit
+        })
     }
 
-    fn simulate(&mut self, parallel: ParallelConfig, stages: StageMap) {
+    fn simulate(&mut self, index: usize, ends: &Ends) {
         let leaf = self.leaf;
+        let parallel = &self.layouts[index];
+        let recompute = normalised(parallel.recompute, most_recomputable(leaf.units, ends));
+        let parallel = ParallelConfig { recompute, ..parallel.clone() };
+        let stages = stage_map(leaf.units, &parallel, leaf.placement(), ends);
         let Ok(estimate) = estimate(&run_of(leaf.problem, &parallel, &stages)) else { return };
         self.result.simulated += 1;
         let load = Seconds(leaf.layout.average_load());

@@ -37,6 +37,15 @@ pub struct Candidate {
     pub estimate: Estimate,
 }
 
+/// What a layout has to beat.
+#[derive(Debug, Clone, Copy)]
+pub struct Goal {
+    /// Only values below this matter.
+    pub cutoff: f64,
+    /// The best value found so far: above it a layout can only be an alternative, and a good split of it will do.
+    pub best: f64,
+}
+
 /// What came of a layout.
 #[derive(Debug, Default)]
 pub struct LeafResult {
@@ -68,21 +77,23 @@ pub struct Leaf<'a, 'p> {
 const MOST_SIMULATED: u64 = 64;
 /// Splits of one stage per rank that are listed per layout at most, simulated or not.
 const MOST_LISTED: usize = 2048;
+/// Splits that are simulated of a layout that can only be an alternative.
+const ENOUGH_FOR_ALTERNATIVES: u64 = 2;
 /// How far above the least bound splits are listed at first, and by how much that grows.
 const FIRST_MARGIN: f64 = 0.01;
 const MARGIN_GROWTH: f64 = 4.0;
 
 impl Leaf<'_, '_> {
-    /// Looks for the best split with a value below `cutoff`.
+    /// Looks for the best split with a value below the goal's cutoff; for a good one where that cannot be the best of all.
     #[must_use]
-    pub fn solve(&self, cutoff: f64) -> LeafResult {
+    pub fn solve(&self, goal: &Goal) -> LeafResult {
         let shardings = self.tables.shardings.iter();
         let layouts: Vec<ParallelConfig> = shardings.map(|sharded| self.parallel(sharded.sharding)).collect();
-        let mut judge = Judge::new(self, &layouts, cutoff);
+        let mut judge = Judge::new(self, &layouts, goal.cutoff);
         if self.is_listed_chain() {
-            self.try_chain(&mut judge);
+            self.try_chain(&mut judge, goal.best);
         } else {
-            self.try_family(&mut judge);
+            self.try_family(&mut judge, goal.best);
         }
         judge.result
     }
@@ -108,7 +119,13 @@ impl Leaf<'_, '_> {
     /// The value no split of the family beats; none if there is none.
     #[must_use]
     pub fn family_bound(&self) -> Option<f64> {
-        self.family().iter().map(|ends| self.family_value(ends)).reduce(f64::min)
+        let able = self.family().into_iter().filter(|ends| self.may_fit(ends));
+        able.map(|ends| self.family_value(&ends)).reduce(f64::min)
+    }
+
+    fn may_fit(&self, ends: &Ends) -> bool {
+        let ranks = self.placement().ranks_of_stages(self.layout.mesh.pp, ends.len() as u32);
+        self.layout.split_may_fit(ranges(ends), &ranks)
     }
 
     fn family_value(&self, ends: &Ends) -> f64 {
@@ -116,12 +133,13 @@ impl Leaf<'_, '_> {
     }
 
     /// A finite list of splits.
-    fn try_family(&self, judge: &mut Judge) {
-        let mut list: Vec<(f64, Ends)> =
-            self.family().into_iter().map(|ends| (self.family_value(&ends), ends)).collect();
+    fn try_family(&self, judge: &mut Judge, best: f64) {
+        let able = self.family().into_iter().filter(|ends| self.may_fit(ends));
+        let mut list: Vec<(f64, Ends)> = able.map(|ends| (self.family_value(&ends), ends)).collect();
+        judge.result.too_large += u64::from(list.is_empty());
         list.sort_by(|a, b| a.0.total_cmp(&b.0));
         for (bound, ends) in list {
-            if bound >= judge.cutoff {
+            if bound >= judge.cutoff || good_enough(judge, bound, best) {
                 break;
             }
             judge.try_split(&ends, self.split_bound(&ends));
@@ -254,7 +272,7 @@ impl Leaf<'_, '_> {
 
     /// Every split of one stage per rank, by rising bound. Splits far above the least bound are listed only when the best
     /// found does not rule them out.
-    fn try_chain(&self, judge: &mut Judge) {
+    fn try_chain(&self, judge: &mut Judge, best: f64) {
         let Some(least) = self.layout.pipeline_bound() else { return };
         let Some(lean) = self.tables.leanest() else { return };
         let parallel = self.parallel(lean.sharding);
@@ -269,7 +287,7 @@ impl Leaf<'_, '_> {
             for split in table.splits(&costs) {
                 listed += 1;
                 let bound = self.value_bound(split.bound.max(least) + self.tables.outside());
-                if bound >= judge.cutoff {
+                if bound >= judge.cutoff || good_enough(judge, bound, best) {
                     return;
                 }
                 if listed > MOST_LISTED || judge.result.simulated >= MOST_SIMULATED {
@@ -297,6 +315,11 @@ impl Leaf<'_, '_> {
             hop: times.least_hop(),
         }
     }
+}
+
+/// Whether a layout that cannot be the best of all has been simulated enough to be an alternative.
+fn good_enough(judge: &Judge, bound: f64, best: f64) -> bool {
+    bound >= best && judge.result.simulated >= ENOUGH_FOR_ALTERNATIVES
 }
 
 /// The memory table of a layout.

@@ -4,11 +4,11 @@
 //! it. So the search takes the same way on any number of threads.
 
 use crate::expand::{Expansion, Tree};
-use crate::leaf::Candidate;
+use crate::leaf::{Candidate, Goal};
 use crate::node::{Kind, Node};
 use crate::observer::{Observer, Progress};
 use crate::space::{Mesh, Pruned};
-use crate::times::LayerKinds;
+use crate::times::works;
 use cost_models::ParallelConfig;
 use rayon::prelude::*;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -98,7 +98,7 @@ pub fn search(tree: &Tree, limits: &Limits) -> Found {
             break;
         }
         let expansions: Vec<Expansion> =
-            batch.par_iter().map(|(node, cutoff)| tree.expand(&node.kind, *cutoff)).collect();
+            batch.par_iter().map(|(node, goal)| tree.expand(&node.kind, goal)).collect();
         for ((node, _), expansion) in batch.iter().zip(expansions) {
             state.merge(node.kind.mesh(), expansion);
         }
@@ -111,11 +111,11 @@ pub fn search(tree: &Tree, limits: &Limits) -> Found {
 impl State {
     /// Adds all meshes with their bounds; false if a limit came first.
     fn add_meshes(&mut self, tree: &Tree, meshes: &[Mesh], limits: &Limits) -> bool {
+        let Some(meshes) = self.meshes_that_may_fit(tree, meshes, limits) else { return false };
         let mut keys: Vec<(Mesh, bool)> = meshes.iter().map(layer_key).collect();
         keys.sort_unstable();
         keys.dedup();
-        let kinds = LayerKinds::new(tree.problem.model);
-        let mut works: Vec<Vec<(u32, f64)>> = Vec::with_capacity(keys.len());
+        let mut known: Vec<Vec<(u32, f64)>> = Vec::with_capacity(keys.len());
         for chunk in keys.chunks(CHUNK) {
             if limits.reached() {
                 return false;
@@ -125,16 +125,37 @@ impl State {
                 mesh.write(&mut parallel);
                 parallel.pp = if *pipelined { 2 } else { 1 };
                 parallel.zero_stage = 0;
-                kinds.works(tree.problem, &parallel)
+                works(tree.problem, tree.units, &parallel)
             });
-            works.extend(more.collect::<Vec<_>>());
+            known.extend(more.collect::<Vec<_>>());
         }
-        for mesh in meshes {
+        for mesh in &meshes {
             let Ok(index) = keys.binary_search(&layer_key(mesh)) else { continue };
-            let bound = tree.mesh_bound(mesh, &works[index]);
+            let bound = tree.mesh_bound(mesh, &known[index]);
             self.push(bound, Kind::Mesh(*mesh));
         }
         true
+    }
+
+    /// Leaves out meshes that do not fit even with the smallest micro batch; none if a limit came first.
+    fn meshes_that_may_fit(&mut self, tree: &Tree, meshes: &[Mesh], limits: &Limits) -> Option<Vec<Mesh>> {
+        let groups: Vec<&[Mesh]> = meshes.chunk_by(|a, b| same_grid(a) == same_grid(b)).collect();
+        let mut able = Vec::new();
+        for chunk in groups.chunks(CHUNK) {
+            if limits.reached() {
+                return None;
+            }
+            let fits: Vec<bool> = chunk.par_iter().map(|group| tree.average_may_fit(&group[0])).collect();
+            for (group, fits) in chunk.iter().zip(fits) {
+                if fits {
+                    able.extend_from_slice(group);
+                } else {
+                    let layouts: u64 = group.iter().map(|mesh| tree.space.layout_count(mesh)).sum();
+                    *self.pruned.entry("memory".to_owned()).or_default() += layouts;
+                }
+            }
+        }
+        Some(able)
     }
 
     fn push(&mut self, bound: f64, kind: Kind) {
@@ -153,9 +174,10 @@ impl State {
         self.best.get(&class_of(mesh)).map_or(threshold, |candidate| candidate.value.min(threshold))
     }
 
-    /// The next nodes that may still matter, each with the value it has to beat.
-    fn next_batch(&mut self) -> Vec<(Node, f64)> {
+    /// The next nodes that may still matter, each with what it has to beat.
+    fn next_batch(&mut self) -> Vec<(Node, Goal)> {
         let threshold = self.threshold();
+        let best = self.best.values().map(|candidate| candidate.value).fold(self.cutoff, f64::min);
         let mut batch = Vec::with_capacity(BATCH);
         while batch.len() < BATCH {
             if self.open.peek().is_none_or(|node| node.bound >= threshold) {
@@ -164,7 +186,7 @@ impl State {
             let Some(node) = self.open.pop() else { break };
             let cutoff = self.cutoff_of(node.kind.mesh(), threshold);
             if node.bound < cutoff {
-                batch.push((node, cutoff));
+                batch.push((node, Goal { cutoff, best }));
             }
         }
         batch
@@ -217,6 +239,11 @@ impl State {
             stopped,
         }
     }
+}
+
+/// A mesh without its micro batch; micro batches rise within a grid.
+fn same_grid(mesh: &Mesh) -> Mesh {
+    Mesh { micro_batch_size: 0, num_microbatches: 0, ..*mesh }
 }
 
 /// What the cost of a layer depends on.

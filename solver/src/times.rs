@@ -8,7 +8,7 @@ use cost_models::layer_cost::{LayerContext, LayerCost, PassCost, RankParameters,
 use cost_models::model::Layer;
 use cost_models::schedule::StageCosts as OpTimes;
 use cost_models::step::{StageCost, StageCosts, data_parallel, optimizer_time};
-use cost_models::{ModelSpec, ParallelConfig, Recompute, StageMap, TrainingRun};
+use cost_models::{ParallelConfig, Recompute, StageMap, TrainingRun};
 use std::ops::Range;
 
 /// What a unit repeats in the backward, as an index into the table.
@@ -80,8 +80,16 @@ pub struct UnitTimes {
     kinds: Vec<(u32, [f64; 3])>,
 }
 
-/// A kind of layer and its cost in every mode.
-type Kind<'m> = (&'m Layer, [LayerCost; 3]);
+/// What a unit costs.
+#[derive(Debug, Clone, Copy)]
+struct UnitCost {
+    forward: f64,
+    weight: f64,
+    /// Input gradient and what is repeated first, by mode.
+    input: [f64; 3],
+    parameters: RankParameters,
+    hop: f64,
+}
 
 impl UnitTimes {
     /// The table of a layout. With sharded parameters and no pipeline, gathering them is part of a layer's passes, so
@@ -91,30 +99,24 @@ impl UnitTimes {
         let stages = StageMap(Vec::new());
         let run = run_of(problem, parallel, &stages);
         let context = LayerContext::of(&run);
-        let mut kinds: Vec<Kind> = Vec::new();
-        let costs: Vec<[LayerCost; 3]> = units
-            .as_slice()
-            .iter()
-            .map(|unit| unit_cost(&run, &context, unit.layers.clone(), &mut kinds))
-            .collect();
-        let total = |pass: fn(&LayerCost) -> PassCost, mode: Mode| {
-            Sums::new(costs.iter().map(|cost| pass(&cost[mode as usize]).total().get()))
-        };
-        let fabric = &context.fabric;
         let stride = problem.cluster.gpu_count() / u64::from(parallel.pp.max(1));
-        let local = stride * u64::from(parallel.pp) <= u64::from(fabric.domain());
-        let parameters =
-            |part: fn(&RankParameters) -> f64| Sums::new(costs.iter().map(|cost| part(&cost[0].parameters)));
+        let local = stride * u64::from(parallel.pp) <= u64::from(context.fabric.domain());
+        let kinds: Vec<UnitCost> =
+            units.kinds().iter().map(|kind| unit_cost(&run, &context, kind.layers.clone(), local)).collect();
+        let sums = |part: fn(&UnitCost) -> f64| {
+            Sums::new(units.as_slice().iter().map(|unit| part(&kinds[unit.kind])))
+        };
+        let works = |cost: &UnitCost| cost.input.map(|input| cost.forward + input + cost.weight);
         Self {
-            forward: total(|cost| cost.forward, Mode::Keep),
-            weight: total(|cost| cost.weight_gradient, Mode::Keep),
-            input: Mode::ALL.map(|mode| total(|cost| cost.input_gradient + cost.recompute, mode)),
-            dense: parameters(|parameters| parameters.dense),
-            expert: parameters(|parameters| parameters.expert),
-            hops: costs.iter().map(|cost| fabric.send(cost[0].output, local).get()).collect(),
+            forward: sums(|cost| cost.forward),
+            weight: sums(|cost| cost.weight),
+            input: [sums(|cost| cost.input[0]), sums(|cost| cost.input[1]), sums(|cost| cost.input[2])],
+            dense: sums(|cost| cost.parameters.dense),
+            expert: sums(|cost| cost.parameters.expert),
+            hops: units.as_slice().iter().map(|unit| kinds[unit.kind].hop).collect(),
             recomputable: units.as_slice().iter().map(|unit| unit.blocks).collect(),
             leading: units.leading(),
-            kinds: counts_of(&costs),
+            kinds: units.kinds().iter().zip(&kinds).map(|(kind, cost)| (kind.count, works(cost))).collect(),
         }
     }
 
@@ -225,48 +227,18 @@ impl UnitTimes {
     }
 }
 
-fn counts_of(costs: &[[LayerCost; 3]]) -> Vec<(u32, [f64; 3])> {
-    let mut kinds: Vec<(u32, [f64; 3])> = Vec::new();
-    for cost in costs {
-        let work = cost.map(|cost| (cost.forward + cost.backward()).total().get());
-        match kinds.iter_mut().find(|(_, known)| *known == work) {
-            Some((count, _)) => *count += 1,
-            None => kinds.push((1, work)),
-        }
-    }
-    kinds
-}
-
-/// The distinct layers of a model and how many there are of each.
-#[derive(Debug, Clone, PartialEq)]
-pub struct LayerKinds(Vec<(Layer, u32)>);
-
-impl LayerKinds {
-    /// Counts the layers of a model.
-    #[must_use]
-    pub fn new(model: &ModelSpec) -> Self {
-        let mut kinds: Vec<(Layer, u32)> = Vec::new();
-        for layer in &model.layers {
-            match kinds.iter_mut().find(|(known, _)| known == layer) {
-                Some((_, count)) => *count += 1,
-                None => kinds.push((*layer, 1)),
-            }
-        }
-        Self(kinds)
-    }
-
-    /// Seconds of one microbatch through one layer of each kind, forward and backward, and how many there are.
-    #[must_use]
-    pub fn works(&self, problem: &Problem, parallel: &ParallelConfig) -> Vec<(u32, f64)> {
-        let stages = StageMap(Vec::new());
-        let run = run_of(problem, parallel, &stages);
-        let context = LayerContext::of(&run);
-        let work = |layer: &Layer| {
-            let cost = layer_cost(&context, layer, Recompute::None);
-            (cost.forward + cost.backward()).total().get()
-        };
-        self.0.iter().map(|(layer, count)| (*count, work(layer))).collect()
-    }
+/// Seconds of one microbatch through one unit of each kind, forward and backward, and how many there are.
+#[must_use]
+pub fn works(problem: &Problem, units: &Units, parallel: &ParallelConfig) -> Vec<(u32, f64)> {
+    let stages = StageMap(Vec::new());
+    let run = run_of(problem, parallel, &stages);
+    let context = LayerContext::of(&run);
+    let work = |layer: &Layer| {
+        let cost = layer_cost(&context, layer, Recompute::None);
+        (cost.forward + cost.backward()).total().get()
+    };
+    let of_unit = |layers: Range<usize>| problem.model.layers[layers].iter().map(work).sum();
+    units.kinds().iter().map(|kind| (kind.count, of_unit(kind.layers.clone()))).collect()
 }
 
 /// Work of a microbatch on the fullest of so many ranks, at least: the average, and for every kind of layer its share, rounded
@@ -295,23 +267,23 @@ pub fn run_of<'a>(
     }
 }
 
-fn unit_cost<'m>(
-    run: &TrainingRun<'m>,
-    context: &LayerContext,
-    layers: Range<usize>,
-    kinds: &mut Vec<Kind<'m>>,
-) -> [LayerCost; 3] {
-    let mut sum = [LayerCost::default(); 3];
+fn unit_cost(run: &TrainingRun, context: &LayerContext, layers: Range<usize>, local: bool) -> UnitCost {
+    let mut sum = UnitCost {
+        forward: 0.0,
+        weight: 0.0,
+        input: [0.0; 3],
+        parameters: RankParameters::default(),
+        hop: 0.0,
+    };
     for layer in &run.model.layers[layers] {
-        let known = kinds.iter().find(|(kind, _)| *kind == layer).map(|(_, cost)| *cost);
-        let cost = known.unwrap_or_else(|| {
-            let cost = modes(run, context, layer);
-            kinds.push((layer, cost));
-            cost
-        });
-        for (sum, cost) in sum.iter_mut().zip(cost) {
-            add(sum, &cost);
+        let costs = modes(run, context, layer);
+        sum.forward += costs[0].forward.total().get();
+        sum.weight += costs[0].weight_gradient.total().get();
+        for (input, cost) in sum.input.iter_mut().zip(&costs) {
+            *input += (cost.input_gradient + cost.recompute).total().get();
         }
+        sum.parameters += costs[0].parameters;
+        sum.hop = context.fabric.send(costs[0].output, local).get();
     }
     sum
 }
@@ -325,15 +297,6 @@ fn modes(run: &TrainingRun, context: &LayerContext, layer: &Layer) -> [LayerCost
         cost.input_gradient += PassCost { dp: backward, ..PassCost::default() };
     }
     costs
-}
-
-fn add(sum: &mut LayerCost, cost: &LayerCost) {
-    sum.forward += cost.forward;
-    sum.input_gradient += cost.input_gradient;
-    sum.weight_gradient += cost.weight_gradient;
-    sum.recompute += cost.recompute;
-    sum.output = cost.output;
-    sum.parameters += cost.parameters;
 }
 
 /// Seconds outside the pipeline that a step spends at least, whatever the stages: the rank with the most parameters has

@@ -14,11 +14,25 @@ pub struct Unit {
     pub blocks: u32,
     /// Whether it is one of the blocks that are dealt out over stages (no end of the model).
     pub body: bool,
+    /// Which of the kinds it is.
+    pub kind: usize,
+}
+
+/// Units with equal layers.
+#[derive(Debug, Clone, PartialEq)]
+pub struct UnitKind {
+    /// The layers of one.
+    pub layers: Range<usize>,
+    /// How many there are.
+    pub count: u32,
 }
 
 /// A model as units.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Units(Vec<Unit>);
+pub struct Units {
+    list: Vec<Unit>,
+    kinds: Vec<UnitKind>,
+}
 
 impl Units {
     /// Cuts a model.
@@ -36,41 +50,48 @@ impl Units {
                     unit.layers.end = index + 1;
                     unit.blocks += blocks;
                 }
-                None => units.push(Unit { layers: index..index + 1, blocks, body }),
+                None => units.push(Unit { layers: index..index + 1, blocks, body, kind: 0 }),
             }
             after_mtp = is_mtp;
         }
-        Self(units)
+        let kinds = kinds(model, &mut units);
+        Self { list: units, kinds }
+    }
+
+    /// Units with equal layers, in the order in which they first occur.
+    #[must_use]
+    pub fn kinds(&self) -> &[UnitKind] {
+        &self.kinds
     }
 
     /// The units in forward order.
     #[must_use]
     pub fn as_slice(&self) -> &[Unit] {
-        &self.0
+        &self.list
     }
 
     /// Number of units.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.list.len()
     }
 
     /// Whether there is none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.list.is_empty()
     }
 
     /// Units before the first block: the embedding.
     #[must_use]
     pub fn leading(&self) -> usize {
-        self.0.iter().take_while(|unit| !unit.body).count()
+        self.list.iter().take_while(|unit| !unit.body).count()
     }
 
     /// Units after the last block: multi-token prediction, the head.
     #[must_use]
     pub fn trailing(&self) -> usize {
-        self.0.iter().rev().take_while(|unit| !unit.body).count().min(self.len() - self.leading())
+        self.list.iter().rev().take_while(|unit| !unit.body).count().min(self.len() - self.leading())
     }
 
     /// The unit every stage of a map ends before; none if a stage ends inside a unit.
@@ -80,7 +101,7 @@ impl Units {
         let ends = stages.0.iter().map(|stage| {
             if let Some([_, last]) = stage.layers {
                 let next = last as usize + 1;
-                end = self.0.iter().position(|unit| unit.layers.end == next)? + 1;
+                end = self.list.iter().position(|unit| unit.layers.end == next)? + 1;
             }
             Some(end)
         });
@@ -90,7 +111,22 @@ impl Units {
     /// The layers of some units; none if there is none.
     #[must_use]
     pub fn layers(&self, units: Range<usize>) -> Option<[u32; 2]> {
-        let (first, last) = (self.0.get(units.start)?, self.0.get(units.end.checked_sub(1)?)?);
+        let (first, last) = (self.list.get(units.start)?, self.list.get(units.end.checked_sub(1)?)?);
         (units.start < units.end).then(|| [first.layers.start as u32, last.layers.end as u32 - 1])
     }
+}
+
+/// Gives every unit its kind.
+fn kinds(model: &ModelSpec, units: &mut [Unit]) -> Vec<UnitKind> {
+    let mut kinds: Vec<UnitKind> = Vec::new();
+    for unit in units {
+        let layers = &model.layers[unit.layers.clone()];
+        let known = kinds.iter().position(|kind| model.layers[kind.layers.clone()] == *layers);
+        unit.kind = known.unwrap_or_else(|| {
+            kinds.push(UnitKind { layers: unit.layers.clone(), count: 0 });
+            kinds.len() - 1
+        });
+        kinds[unit.kind].count += 1;
+    }
+    kinds
 }
