@@ -14,14 +14,14 @@ fn text_of_1f1b() {
     let (orders, timeline) = recorded(ScheduleKind::OneFOneB, ScheduleShape::new(3, 3));
     let text = timeline_text::render(&orders, &timeline, 30, 16);
     let expected = "\
-rank 0 |F0F1F2........B0--B1--....B2--| 40.0 % idle
+rank 0 |F0F1F2........B0--..B1--..B2--| 40.0 % idle
 rank 1 |..F0F1....B0--F2B1--..B2--....| 40.0 % idle
 rank 2 |....F0B0--F1B1--F2B2--........| 40.0 % idle
 ";
-    let shown: Vec<&str> = text.lines().collect();
-    assert_eq!(shown.len(), 3);
-    assert!(shown.iter().all(|line| line.ends_with("40.0 % idle")), "{text}\n{expected}");
-    assert!(shown[2].contains("F0B0--F1B1--F2B2--"), "{text}");
+    assert_eq!(text, expected);
+    let (orders, timeline) = recorded(ScheduleKind::Dualpipev, ScheduleShape::new(2, 4));
+    let pairs = timeline_text::render(&orders, &timeline, (2.0 * timeline.makespan) as usize, 16);
+    assert!(pairs.contains("|F0F1F2f0i0w0f1F3b1--"), "{pairs}");
 }
 
 #[test]

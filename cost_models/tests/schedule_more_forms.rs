@@ -122,6 +122,38 @@ fn generalized_interleaved() {
 }
 
 #[test]
+fn latency_of_waves_and_groups() {
+    for p in [4u32, 6, 8] {
+        for c in [0.1, 0.25] {
+            let grown = |kind, shape: ScheduleShape| {
+                let at = |c| run(kind, shape, UNIT, c).makespan;
+                (at(c) - at(0.0)) / c
+            };
+            for (waves, n) in [(1, 1), (1, 2), (2, 1), (2, 3)] {
+                let shape = ScheduleShape::new(p, n * p).with_chunks(2 * waves);
+                let expected = 4 * waves * (p - 1) * n + 2 * (p - 2);
+                close(
+                    grown(ScheduleKind::Hanayo, shape),
+                    expected.into(),
+                    &format!("hanayo {p} W {waves} n {n} {c}"),
+                );
+            }
+            for v in [2, 3] {
+                let shape = ScheduleShape::new(p, 4 * p).with_chunks(v);
+                let expected = f64::from((v + 1) * p - 2);
+                close(
+                    grown(ScheduleKind::GeneralizedInterleaved, shape),
+                    expected,
+                    &format!("gis {p} v {v} {c}"),
+                );
+            }
+            let half = grown(ScheduleKind::GeneralizedInterleavedHalf, ScheduleShape::new(p, 4 * p));
+            close(half, f64::from(4 * p - 2), &format!("gis-half {p} {c}"));
+        }
+    }
+}
+
+#[test]
 fn vocabulary_passes() {
     for p in 2..=16u32 {
         for m in 1..=4 * p {

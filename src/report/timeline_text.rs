@@ -3,7 +3,8 @@
 use cost_models::schedule::{OpSpan, RankOrders, Timeline};
 
 /// A line per rank, `width` columns for the step. An operation shows its letter (lower case for every second chunk) and,
-/// where there is room, its microbatch; `.` is idle time. The share of idle time follows.
+/// where there is room, its microbatch; a combined pair shows both of its operations; `.` is idle time. The share of
+/// idle time follows.
 ///
 /// At most `most_ranks` ranks are shown: the first and the last ones.
 pub fn render(orders: &RankOrders, timeline: &Timeline, width: usize, most_ranks: usize) -> String {
@@ -30,22 +31,29 @@ pub fn render(orders: &RankOrders, timeline: &Timeline, width: usize, most_ranks
 fn cells(orders: &RankOrders, spans: &[OpSpan], makespan: f64, width: usize) -> String {
     let mut cells = vec!['.'; width];
     let column = |time: f64| ((time / makespan.max(f64::MIN_POSITIVE)) * width as f64).round() as usize;
-    for span in spans {
+    for (at, span) in spans.iter().enumerate() {
+        if at > 0 && spans[at - 1].op.paired {
+            continue;
+        }
         let (from, until) = (column(span.start).min(width), column(span.end).min(width));
-        for (cell, letter) in cells[from..until].iter_mut().zip(name(orders, span, until - from)) {
+        let mate = spans.get(at + 1).filter(|_| span.op.paired);
+        let label = label(orders, span, mate, until.saturating_sub(from));
+        for (cell, letter) in cells[from..until].iter_mut().zip(label.chars().chain(std::iter::repeat('-'))) {
             *cell = letter;
         }
     }
     cells.into_iter().collect()
 }
 
-/// The letter, the microbatch if all its digits fit, and dashes.
-fn name(orders: &RankOrders, span: &OpSpan, room: usize) -> impl Iterator<Item = char> {
-    let letter = span.op.kind.letter();
-    let letter = if chunk(orders, span) % 2 == 1 { letter.to_ascii_lowercase() } else { letter };
-    let digits = span.op.microbatch.to_string();
-    let shown = if digits.len() < room { digits } else { String::new() };
-    std::iter::once(letter).chain(shown.chars().collect::<Vec<_>>()).chain(std::iter::repeat('-'))
+/// Letter and microbatch, of both operations for a combined pair; the letters alone where the digits do not fit.
+fn label(orders: &RankOrders, span: &OpSpan, mate: Option<&OpSpan>, room: usize) -> String {
+    let letter = |span: &OpSpan| match span.op.kind.letter() {
+        letter if chunk(orders, span) % 2 == 1 => letter.to_ascii_lowercase(),
+        letter => letter,
+    };
+    let both = || std::iter::once(span).chain(mate);
+    let full: String = both().map(|span| format!("{}{}", letter(span), span.op.microbatch)).collect();
+    if full.len() <= room { full } else { both().map(letter).collect() }
 }
 
 /// Which of its rank's stages the operation belongs to.

@@ -1,9 +1,11 @@
 //! BitPipe (arXiv:2410.19367): two V-shaped interleaved pipelines in opposite directions.
 //!
 //! ```text
-//! p = 2; the other direction in brackets, lower case: the second chunk
-//! rank 0  F0 [F0] [f0] f0 ...
-//! rank 1  [F0] F0 f0 [f0] ...
+//! p = 4, 4 microbatches, two columns a unit; lower case: second chunks, of either direction
+//! rank 0 |F0F1..F0f0F1f1f0b0--f1b1--..b0--B0--b1--B1--B0--....B1--|
+//! rank 1 |..F0F0F1F1f0f0f1f1..b0--b0--b1--b1--B0--B0--B1--B1--....|
+//! rank 2 |..F0F0F1F1f0f0f1f1..b0--b0--b1--b1--B0--B0--B1--B1--....|
+//! rank 3 |F0F1..F0f0F1f1f0b0--f1b1--..b0--B0--b1--B1--B0--....B1--|
 //! ```
 //!
 //! Four chunks of 1/(2p) of the model and so twice the weights a rank. Bubble (p - 2)(n tB - (n - 1) tF) for n = m/p

@@ -1,9 +1,11 @@
 //! Chimera (arXiv:2107.06925): two 1F1B pipelines in opposite directions, one stage of each a rank.
 //!
 //! ```text
-//! p = 4, m = 4; lower case: the other direction
-//! rank 0  F0 F1 .. f0 B0 f1 B1 b0 b1
-//! rank 1  .. F0 f0 F1 .. B0 ...
+//! p = 4, 4 microbatches, two columns a unit; lower case: the other direction
+//! rank 0 |F0F1..f0b0--f1b1--..B0--....B1--|
+//! rank 1 |..F0f0F1f1..b0--B0--b1--B1--....|
+//! rank 2 |..f0F0f1F1..B0--b0--B1--b1--....|
+//! rank 3 |f0f1..F0B0--F1B1--..b0--....b1--|
 //! ```
 //!
 //! Weights twice, and a gradient all-reduce between the two copies. Bubble (p - 2)(n tB - (n - 1) tF) for n = m/p

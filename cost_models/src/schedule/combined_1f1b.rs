@@ -2,8 +2,9 @@
 //! backward, so that one's expert all-to-alls travel while the other computes.
 //!
 //! ```text
-//! one rank       F0 (F1&B0) (F2&B1) (F3&B2) B3
-//! several ranks  interleaved 1F1B with one forward more in the warm-up, so that the two of a pair are independent
+//! p = 2, 4 microbatches, lower case: the second chunk; combined pairs show their backward
+//! rank 0 |F0F1f0f1F2....b0----b1----B0----B1--..b2--b3--B2--B3--|
+//! rank 1 |..F0F1f0b0----b1----B0----B1----b2----b3--B2--B3--....|
 //! ```
 //!
 //! Bubble as interleaved 1F1B (atomic pairs do not change it), one chunk more held. The pair's gain is

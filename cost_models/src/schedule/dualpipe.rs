@@ -1,8 +1,11 @@
 //! DualPipe (arXiv:2412.19437, section 3.2.1): two pipelines in opposite directions, forwards combined with backwards.
 //!
 //! ```text
-//! p = 4, rank 0: F and I, W, B of its own direction, lower case of the other; & marks one combined operation
-//!   F0 F1 | F2 f0 | i0 w0 f1 | (F3&b1) (f2&B0) ... | b . (f&B) | b B ... | w I ... | W ...
+//! p = 4, 8 microbatches, lower case: the other direction; combined pairs show their backward
+//! rank 0 |F0F1F2f0i0w0f1b1----..B0----b2--..B1----b3--I2W2I3W3|
+//! rank 1 |..F0f0F1f1F2b0--B0----b1----B1----b2--B2--..i3I3w3W3|
+//! rank 2 |..f0F0f1F1f2B0--b0----B1----b1----B2--b2--..I3i3W3w3|
+//! rank 3 |f0f1f2F0I0W0F1B1----..b0----B2--..b1----B3--i2w2i3w3|
 //! ```
 //!
 //! Bubble (p/2 - 1)(F&B + tB - 3tW) as long as a combined pair runs as one operation and tF = tI = tW; with unequal

@@ -1,9 +1,9 @@
 //! DualPipeV (torch `DualPipeV`): DualPipe's steps on one V-shaped pipeline, without the second copy of the weights.
 //!
 //! ```text
-//! p = 2; lower case: the second chunk; & marks one combined operation
-//! rank 0  F0 F1 | F2 f0 | i0 w0 f1 | (F3&b1) (f2&I0) ...
-//! rank 1  .. .. F0 f0 F1 f1 | F2 b0 (f2&B0) (F3&b1) ...
+//! p = 2, 4 microbatches, lower case: the second chunk; combined pairs show their backward
+//! rank 0 |F0F1F2f0i0w0f1b1----..B0----b2--..B1----b3--I2W2I3W3|
+//! rank 1 |..F0f0F1f1F2b0--B0----b1----B1----b2--B2--..i3I3w3W3|
 //! ```
 //!
 //! Bubble (p - 1)(F&B + tB - 3tW) in chunk times under the conditions of DualPipe; every rank holds 2p + 1 chunks.

@@ -2,9 +2,9 @@
 //! of ceil(p/2) to p microbatches, gradients sent after `I`.
 //!
 //! ```text
-//! p = 2, v = 2, g = 2; lower case: the second chunk
-//! rank 0  F0 F1 f0 f1 i0 w0 F2 i1 w1 F3 I0 W0 f2 I1 W1 f3 ...
-//! rank 1  .. F0 F1 f0 i0 w0 f1 i1 w1 F2 I0 W0 F3 I1 W1 ...
+//! p = 2, 4 microbatches, two columns a unit; lower case: the second chunk
+//! rank 0 |F0F1f0f1..i0w0F2i1w1F3I0W0f2I1W1f3i2w2..i3w3I2W2I3W3|
+//! rank 1 |..F0F1f0i0w0f1i1w1F2I0W0F3I1W1f2i2w2f3i3w3I2W2I3W3..|
 //! ```
 //!
 //! Bubble (p - 1)(tF + tI) at g = p; at unit times (p - g)v + g + p - 2 for any g >= p/2 that divides m. Rank r holds

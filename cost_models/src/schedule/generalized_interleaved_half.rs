@@ -1,9 +1,9 @@
 //! GIS with groups of ceil(p/2): the least memory a generalized interleaved schedule can do with.
 //!
 //! ```text
-//! p = 2, v = 2, g = 1; lower case: the second chunk
-//! rank 0  F0 .. f0 .. .. i0 w0 F1 I0 W0 f1 ...
-//! rank 1  .. F0 .. f0 i0 w0 F1 I0 W0 f1 ...
+//! p = 2, 4 microbatches, two columns a unit; lower case: the second chunk
+//! rank 0 |F0..f0F1..i0w0f1I0W0F2i1w1f2I1W1F3i2w2f3I2W2..i3w3I3W3|
+//! rank 1 |..F0..f0i0w0F1I0W0f1i1w1F2I1W1f2i2w2F3I2W2f3i3w3I3W3..|
 //! ```
 //!
 //! Rank r holds (v - 1)ceil(p/2) + p - r, about half of interleaved 1F1B for many chunks.

@@ -1,9 +1,10 @@
 //! GPipe (arXiv:1811.06965): all forwards, then all backwards.
 //!
 //! ```text
-//! rank 0  F0 F1 F2 F3 .. .. .. .. .. .. B0 .. B1 .. B2 .. B3
-//! rank 1  .. F0 F1 F2 F3 .. .. .. B0 .. B1 .. B2 .. B3 ..
-//! rank 2  .. .. F0 F1 F2 F3 B0 .. B1 .. B2 .. B3 .. .. ..
+//! p = 3, 4 microbatches, two columns a unit
+//! rank 0 |F0F1F2F3............B0--B1--B2--B3--|
+//! rank 1 |..F0F1F2F3......B0--B1--B2--B3--....|
+//! rank 2 |....F0F1F2F3B0--B1--B2--B3--........|
 //! ```
 //!
 //! Bubble (p - 1)(tF + tB); every rank holds m.

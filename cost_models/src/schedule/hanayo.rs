@@ -1,9 +1,9 @@
 //! Hanayo (arXiv:2308.15762): W waves down and up the ranks, 2W chunks a rank, weights once.
 //!
 //! ```text
-//! p = 2, W = 1, m = 2; lower case: the second chunk
-//! rank 0  F0 F1 .. f0 .. b0 b0 f1 .. .. b1 b1 B0 B0 .. .. B1 B1
-//! rank 1  .. F0 f0 F1 f1 ...
+//! p = 2, 3 microbatches, two columns a unit; lower case: the second chunk
+//! rank 0 |F0F1..f0F2f1b0--f2b1--..B0--b2--B1--....B2--|
+//! rank 1 |..F0f0F1f1F2f2..b0--B0--b1--B1--b2--B2--....|
 //! ```
 //!
 //! Bubble 2(p - 1)tB in chunk times for any number of waves; every rank holds 2Wm. With a group size the microbatches

@@ -2,9 +2,9 @@
 //! as tensor parallelism, between the operations of 1F1B.
 //!
 //! ```text
-//! p = 2; S runs on both ranks at once
-//! rank 0  F0 F1 .. S0 F2 .. S1 B0 B0 S2 ...
-//! rank 1  .. F0 .. S0 F1 B0 B0 S1 ...
+//! p = 2, 4 microbatches, two columns a unit; S runs on all ranks at once
+//! rank 0 |F0F1F2S0....S1B0--..S2F3B1--S3B2--B3--|
+//! rank 1 |..F0F1S0B0--S1B1--F2S2B2--F3S3B3--....|
 //! ```
 //!
 //! Bubble (p - 1)(tF + tB) and the all-reduces of every `S`, which nothing hides; rank 0 holds 3p/2.

@@ -1,9 +1,9 @@
 //! Interleaved 1F1B (arXiv:2104.04473): v chunks a rank, microbatches in groups of g, chunk by chunk.
 //!
 //! ```text
-//! p = 2, v = 2, g = 2; lower case: the second chunk
-//! rank 0  F0 F1 f0 f1 F2 b0 b0 F3 b1 b1 f2 B0 B0 f3 B1 B1 b2 b2 b3 b3 B2 B2 B3 B3
-//! rank 1  .. F0 F1 f0 b0 b0 f1 b1 b1 F2 B0 B0 F3 B1 B1 f2 b2 b2 f3 b3 b3 B2 B2 B3 B3
+//! p = 2, 4 microbatches, two columns a unit; lower case: the second chunk
+//! rank 0 |F0F1f0f1F2..b0--F3b1--f2B0--f3B1--..b2--..b3--B2--B3--|
+//! rank 1 |..F0F1f0b0--f1b1--F2B0--F3B1--f2b2--f3b3--B2--B3--....|
 //! ```
 //!
 //! Bubble (p - 1)(tF + tB) in chunk times, 1/v of 1F1B's; rank r holds min(mv, 2(p - 1 - r) + (v - 1)g + 1).

@@ -1,9 +1,9 @@
 //! torch's InterleavedZeroBubble: ZB-H1 over v chunks a rank.
 //!
 //! ```text
-//! p = 2, v = 2; lower case: the second chunk
-//! rank 0  F0 F1 f0 f1 i0 w0 F2 i1 w1 F3 I0 W0 f2 I1 W1 ...
-//! rank 1  .. F0 F1 f0 i0 f1 i1 w0 F2 I0 w1 F3 I1 W0 ...
+//! p = 2, 4 microbatches, two columns a unit; lower case: the second chunk
+//! rank 0 |F0F1f0f1..i0w0F2i1w1F3I0W0f2I1W1f3i2w2i3w3I2W2I3W3|
+//! rank 1 |..F0F1f0i0f1i1w0F2I0w1F3I1W0f2i2W1f3i3w2I2w3I3W2W3|
 //! ```
 //!
 //! Bubble (p - 1)(tF + tI - tW) in chunk times; (v - 1)g + p held where m is a multiple of p, and up to twice as much

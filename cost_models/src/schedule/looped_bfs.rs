@@ -1,9 +1,9 @@
 //! Looped breadth-first (arXiv:2211.05953): every microbatch through a chunk before the next chunk.
 //!
 //! ```text
-//! p = 2, v = 2; lower case: the second chunk
-//! rank 0  F0 F1 F2 f0 f1 f2 .. b0 b0 b1 b1 b2 b2 B0 B0 B1 B1 B2 B2
-//! rank 1  .. F0 F1 F2 f0 f1 f2 b0 b0 b1 b1 b2 b2 B0 B0 B1 B1 B2 B2
+//! p = 2, 3 microbatches, two columns a unit; lower case: the second chunk
+//! rank 0 |F0F1F2f0f1f2......b0--b1--b2--B0--B1--B2--|
+//! rank 1 |..F0F1F2f0f1f2b0--b1--b2--B0--B1--B2--....|
 //! ```
 //!
 //! Bubble (p - 1)(tF + tB) in chunk times for m >= p; every rank holds mv. torch runs the backwards of a chunk in

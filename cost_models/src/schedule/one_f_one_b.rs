@@ -1,9 +1,10 @@
 //! 1F1B (PipeDream-flush; arXiv:2006.09503): as few forwards ahead as keep the ranks busy.
 //!
 //! ```text
-//! rank 0  F0 F1 F2 .. .. .. .. B0 B0 F3 B1 B1 .. B2 B2 .. B3 B3
-//! rank 1  .. F0 F1 .. .. B0 B0 F2 B1 B1 F3 B2 B2 .. B3 B3
-//! rank 2  .. .. F0 B0 B0 F1 B1 B1 F2 B2 B2 F3 B3 B3
+//! p = 3, 4 microbatches, two columns a unit
+//! rank 0 |F0F1F2........B0--F3B1--..B2--..B3--|
+//! rank 1 |..F0F1....B0--F2B1--F3B2--..B3--....|
+//! rank 2 |....F0B0--F1B1--F2B2--F3B3--........|
 //! ```
 //!
 //! Bubble (p - 1)(tF + tB); rank r holds min(m, p - r). With a latency c between ranks every p microbatches cost

@@ -1,9 +1,9 @@
 //! 1F1B-V (arXiv:2405.15362, appendix): two chunks a rank placed as a V, fused backward, two thirds of 1F1B's memory.
 //!
 //! ```text
-//! p = 2; lower case: the second chunk
-//! rank 0  F0 .. .. f0 b0 b0 .. .. B0 B0 ...
-//! rank 1  .. F0 f0 .. .. .. b0 b0 ...
+//! p = 2, 3 microbatches, two columns a unit; lower case: the second chunk
+//! rank 0 |F0F1F2f0b0--f1b1--..B0--f2b2--..B1--....B2--|
+//! rank 1 |..F0f0F1f1..b0--B0--F2f2b1--B1--b2--B2--....|
 //! ```
 //!
 //! A building block of six slots (a backward takes two) is repeated for every microbatch; then every operation moves

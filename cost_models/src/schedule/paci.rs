@@ -1,8 +1,10 @@
 //! PACI: 1F1B that is never flushed, with a single version of the weights. Changes training.
 //!
 //! ```text
-//! rank 0  F0 F1 F2 .. .. B0 B0 F3 B1 B1 F4 B2 B2 F5 ...     no cool-down between steps
-//! rank 1  .. F0 F1 B0 B0 F2 B1 B1 F3 B2 B2 F4 ...
+//! p = 3, 4 microbatches, two columns a unit; the window of a stream that goes on
+//! rank 0 |F0F1F2........B0--F3B1--..B2--..B3--|
+//! rank 1 |..F0F1....B0--F2B1--F3B2--..B3--....|
+//! rank 2 |....F0B0--F1B1--F2B2--F3B3--........|
 //! ```
 //!
 //! No bubble in the steady state and no further weights: a backward may see other weights than its forward.

@@ -1,9 +1,9 @@
 //! PipeOffload with all chunks in host memory (PO-F, arXiv:2503.01328).
 //!
 //! ```text
-//! p = 2, v = 2; lower case: the second chunk; every activation leaves after its forward and returns in time
-//! rank 0  F0 .. f0 .. .. i0 w0 F1 I0 W0 f1 ...
-//! host     └out┘ └out┘ ┌back┐ ┌back┐
+//! p = 2, 3 microbatches, two columns a unit; lower case: the second chunk
+//! rank 0 |F0..f0F1..i0w0f1I0W0F2i1w1f2I1W1..i2w2I2W2|
+//! rank 1 |..F0..f0i0w0F1I0W0f1i1w1F2I1W1f2i2w2I2W2..|
 //! ```
 //!
 //! The order is GIS with groups of ceil(p/2); all chunks are offloaded by [`plan_offload`](super::plan_offload). A few

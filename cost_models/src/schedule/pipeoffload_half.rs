@@ -1,9 +1,9 @@
 //! PipeOffload with half of the chunks in host memory (PO-H, arXiv:2503.01328).
 //!
 //! ```text
-//! p = 2, v = 2; lower case: the second chunk; the first chunk's activations leave after F and return before i
-//! rank 0  F0 .. f0 .. .. i0 w0 F1 I0 W0 f1 ...
-//! host     └out┘  ..   └back┘
+//! p = 2, 3 microbatches, two columns a unit; lower case: the second chunk
+//! rank 0 |F0..f0F1..i0w0f1I0W0F2i1w1f2I1W1..i2w2I2W2|
+//! rank 1 |..F0..f0i0w0F1I0W0f1i1w1F2I1W1f2i2w2I2W2..|
 //! ```
 //!
 //! The order is GIS with groups of ceil(p/2); the first ceil(v/2) chunks of every rank are offloaded by

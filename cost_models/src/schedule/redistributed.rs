@@ -1,8 +1,10 @@
 //! 1F1B with transformer layers moved away from the stages that hold the vocabulary (arXiv:2411.05288, the baseline).
 //!
 //! ```text
-//! rank 0  F0 F1 F2 .. .. .. .. B0 B0 F3 B1 B1 ...     the order of 1F1B; what differs is how many layers each
-//! rank 1  .. F0 F1 .. .. B0 B0 F2 B1 B1 F3 ...        stage holds, and so the costs
+//! p = 3, 4 microbatches, two columns a unit
+//! rank 0 |F0F1F2........B0--F3B1--..B2--..B3--|
+//! rank 1 |..F0F1....B0--F2B1--F3B2--..B3--....|
+//! rank 2 |....F0B0--F1B1--F2B2--F3B3--........|
 //! ```
 
 use super::registry::Definition;

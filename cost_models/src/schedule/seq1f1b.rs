@@ -1,9 +1,9 @@
 //! Seq1F1B (arXiv:2406.03488): 1F1B over slices of the sequence.
 //!
 //! ```text
-//! p = 2, two slices a sequence: F0 F1 are the slices of the first microbatch
-//! rank 0  F0 F1 .. F2 B1 B1 F3 B0 B0 F4 B3 B3 F5 B2 B2 ...
-//! rank 1  .. F0 F1 B1 B1 F2 B0 B0 F3 B3 B3 ...
+//! p = 2, 3 microbatches, two columns a unit; numbers are slices, two a microbatch
+//! rank 0 |F0F1F2....B1--F3B0--F4B3--F5B2--..B5--B4--|
+//! rank 1 |..F0F1B1--F2B0--F3B3--F4B2--F5B5--B4--....|
 //! ```
 //!
 //! Slices go forward ascending and, within a microbatch, backward descending, because a slice's keys get gradients

@@ -1,9 +1,9 @@
 //! TeraPipe (arXiv:2102.07988): GPipe over slices of the sequence, of uneven length.
 //!
 //! ```text
-//! p = 2, one microbatch in three slices
-//! rank 0  F0 F1 F2 .. B2 .. B1 .. B0
-//! rank 1  .. F0 F1 F2 B2 B1 B0 ..
+//! p = 2, 2 microbatches, two columns a unit; numbers are slices, four a microbatch
+//! rank 0 |F0F1F2F3F4F5F6F7......B3--B2--B1--B0--B7--B6--B5--B4--|
+//! rank 1 |..F0F1F2F3F4F5F6F7B3--B2--B1--B0--B7--B6--B5--B4--....|
 //! ```
 //!
 //! Forward time sum(t) + (p - 1) max(t); every rank holds all slices. Later slices attend to more keys, so equal times

@@ -1,9 +1,9 @@
 //! 2BP (arXiv:2405.18047): the backward of any schedule in two, the weight gradients later.
 //!
 //! ```text
-//! 1F1B with all W last, p = 2
-//! rank 0  F0 F1 .. I0 F2 I1 F3 I2 .. I3 W0 W1 W2 W3
-//! rank 1  .. F0 I0 F1 I1 F2 I2 F3 I3 W0 W1 W2 W3
+//! p = 2, 4 microbatches, two columns a unit
+//! rank 0 |F0F1..I0F2I1F3I2..I3W0W1W2W3|
+//! rank 1 |..F0I0F1I1F2I2F3I3W0W1W2W3..|
 //! ```
 //!
 //! Bubble (p - 1)(tF + tI), every rank holds m; with a group size g the weight gradients follow every g microbatches:

@@ -1,8 +1,10 @@
 //! PipeDream-2BW (arXiv:2006.09503): PipeDream with gradients accumulated over a step. Changes training.
 //!
 //! ```text
-//! rank 0  F0 F1 F2 .. .. B0 B0 F3 B1 B1 F4 B2 B2 F5 ...     no cool-down between steps
-//! rank 1  .. F0 F1 B0 B0 F2 B1 B1 F3 B2 B2 F4 ...
+//! p = 3, 4 microbatches, two columns a unit; the window of a stream that goes on
+//! rank 0 |F0F1F2........B0--F3B1--..B2--..B3--|
+//! rank 1 |..F0F1....B0--F2B1--F3B2--..B3--....|
+//! rank 2 |....F0B0--F1B1--F2B2--F3B3--........|
 //! ```
 //!
 //! No bubble in the steady state and two versions of the weights; every update is one step late.

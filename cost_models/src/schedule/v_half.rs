@@ -1,9 +1,9 @@
 //! V-Half (arXiv:2405.15362): two chunks a rank placed as a V, about half of 1F1B's activations.
 //!
 //! ```text
-//! p = 2; lower case: the second chunk
-//! rank 0  F0 .. .. .. f0 .. .. .. i0 w0 .. I0 W0 ...
-//! rank 1  .. .. F0 f0 .. .. .. .. .. .. i0 I0 w0 W0 ...
+//! p = 2, 4 microbatches, two columns a unit; lower case: the second chunk
+//! rank 0 |F0F1F2f0i0w0f1i1I0w1W0f2F3i2I1w2W1f3i3I2w3I3W2W3..|
+//! rank 1 |..F0f0F1f1i0w0I0W0F2f2i1w1I1W1F3f3i2I2i3I3w2W2w3W3|
 //! ```
 //!
 //! The block's slots on rank r: 2r, 3p - 2 - r, 3p + k + 2r - 1, 6p + k - 2 - r for F, f, i, I, with k = 3 for even p. It is

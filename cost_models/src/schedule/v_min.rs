@@ -1,9 +1,9 @@
 //! V-Min (arXiv:2405.15362): two chunks a rank placed as a V, about a third of 1F1B's activations.
 //!
 //! ```text
-//! p = 2; lower case: the second chunk
-//! rank 0  F0 .. .. f0 i0 w0 F1 I0 W0 f1 ...
-//! rank 1  .. F0 f0 .. .. i0 I0 w0 W0 ...
+//! p = 2, 4 microbatches, two columns a unit; lower case: the second chunk
+//! rank 0 |F0F1F2f0i0w0f1I0W0i1w1F3I1W1f2i2w2..I2W2f3i3w3..I3W3|
+//! rank 1 |..F0f0F1f1i0I0w0W0F2i1I1f2w1W1F3i2I2f3w2W2..i3I3w3W3|
 //! ```
 //!
 //! The block's slots on rank r: r, 2p - 1 - r, 2p + k + r, 4p + k - 1 - r for F, f, i, I, with k = 2 where 3 divides p.

@@ -2,9 +2,9 @@
 //! `1f1b-vocab2`.
 //!
 //! ```text
-//! p = 2, one barrier; S and T are passes of the output layer that every rank runs for every microbatch
-//! rank 0  F0 F1 S0 F2 T0 S1 B0 B0 ...
-//! rank 1  .. F0 S0 F1 B0 B0 T0 S1 F2 ...
+//! p = 2, one barrier, 4 microbatches: the orders; every rank runs S and T, passes of the output layer, for each
+//! rank 0  F0 F1 S0 F2 T0 S1 B0 T1 S2 F3 B1 T2 S3 B2 B3 T3
+//! rank 1  F0 S0 F1 B0 T0 S1 F2 B1 T1 S2 F3 B2 T2 S3 B3 T3
 //! ```
 //!
 //! `-vocab1` is the paper's Algorithm 1 (two barriers: the backward waits for every rank's `T`), `-vocab2` its

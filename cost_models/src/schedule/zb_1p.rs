@@ -1,7 +1,10 @@
 //! ZB-1P: the automatic zero-bubble schedule in 1F1B's memory (p microbatches on every rank).
 //!
 //! ```text
-//! rank 0  F0 F1 F2 .. .. I0 W0 F3 I1 W1 .. I2 W2 .. I3 W3     at equal times that of ZB-H1
+//! p = 3, 4 microbatches, two columns a unit
+//! rank 0 |F0F1F2....I0W0F3I1W1I2W2I3W3|
+//! rank 1 |..F0F1..I0F2I1W0F3I2W1I3W2W3|
+//! rank 2 |....F0I0F1I1F2I2W0F3I3W1W2W3|
 //! ```
 //!
 //! Searched for the costs at hand. With optimizer post-validation steps are staggered, so the span counts.

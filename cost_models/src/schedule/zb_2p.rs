@@ -1,7 +1,9 @@
 //! ZB-2P: the automatic zero-bubble schedule in twice 1F1B's memory (2p microbatches on every rank).
 //!
 //! ```text
-//! rank 0  F0 F1 F2 F3 F4 I0 W0 F5 I1 W1 ...     no idle time inside a rank's span
+//! p = 2, 4 microbatches, two columns a unit
+//! rank 0 |F0F1F2I0W0F3I1W1I2W2I3W3..|
+//! rank 1 |..F0I0F1I1F2I2W0F3I3W1W2W3|
 //! ```
 //!
 //! Searched for the costs at hand. With optimizer post-validation steps are staggered, so the span counts: as good as

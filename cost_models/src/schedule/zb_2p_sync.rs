@@ -1,8 +1,9 @@
 //! ZB-2P without optimizer post-validation: the same order, but every step ends on all ranks before the next begins.
 //!
 //! ```text
-//! rank 0  F0 F1 F2 F3 F4 I0 W0 F5 I1 W1 ... W W .. ..     the ranks that start first wait at the end
-//! rank 1  .. F0 F1 F2 I0 F3 I1 W0 F4 ...       W W W ..
+//! p = 2, 4 microbatches, two columns a unit
+//! rank 0 |F0F1F2I0W0F3I1W1I2W2I3W3..|
+//! rank 1 |..F0I0F1I1F2I2W0F3I3W1W2W3|
 //! ```
 //!
 //! The makespan counts: (p - 1)tF of bubble that the staggered form does not have.

@@ -1,9 +1,10 @@
 //! ZB-H1 (arXiv:2401.10241, handcrafted schedule 1): 1F1B with the weight gradients moved into the cool-down.
 //!
 //! ```text
-//! rank 0  F0 F1 F2 .. .. I0 W0 F3 I1 W1 .. I2 W2 .. I3 W3
-//! rank 1  .. F0 F1 .. I0 F2 I1 W0 F3 I2 W1 .. I3 W2 W3
-//! rank 2  .. .. F0 I0 F1 I1 F2 I2 W0 F3 I3 W1 W2 W3
+//! p = 3, 4 microbatches, two columns a unit
+//! rank 0 |F0F1F2....I0W0F3I1W1I2W2I3W3|
+//! rank 1 |..F0F1..I0F2I1W0F3I2W1I3W2W3|
+//! rank 2 |....F0I0F1I1F2I2W0F3I3W1W2W3|
 //! ```
 //!
 //! Rank r: p - 1 - r forwards, then forward, `I`, and `W` of r microbatches ago. Bubble (p - 1)(tF + tI - tW) for

@@ -1,9 +1,9 @@
 //! ZB-H2 (arXiv:2401.10241, handcrafted schedule 2): twice the memory of 1F1B, no idle time within a rank's span.
 //!
 //! ```text
-//! p = 2
-//! rank 0  F0 F1 F2 I0 W0 F3 I1 W1 F4 ...
-//! rank 1  .. F0 I0 F1 I1 F2 I2 W0 F3 I3 W1 ...
+//! p = 2, 4 microbatches, two columns a unit
+//! rank 0 |F0F1F2I0W0F3I1W1I2W2I3W3..|
+//! rank 1 |..F0I0F1I1F2I2W0F3I3W1W2W3|
 //! ```
 //!
 //! Rank r: 2(p - r) - 1 forwards, then `I`, `W` of 2r microbatches ago, forward. Span bubble

@@ -1,9 +1,9 @@
 //! ZB-V (arXiv:2405.15362, section 4): two chunks a rank placed as a V, split backward.
 //!
 //! ```text
-//! p = 2; lower case: the second chunk
-//! rank 0  F0 F1 F2 f0 i0 w0 ...
-//! rank 1  .. F0 f0 F1 f1 i0 w0 f1 ...
+//! p = 2, 4 microbatches, two columns a unit; lower case: the second chunk
+//! rank 0 |F0F1F2f0i0w0f1i1w1F3I0W0f2i2w2I1W1f3i3w3I2W2I3W3..|
+//! rank 1 |..F0f0F1f1i0w0F2I0W0f2i1w1F3I1W1f3i2w2I2i3I3W2w3W3|
 //! ```
 //!
 //! Span bubble 0 at tF = tI = tW, makespan bubble (p - 1)tF in chunk times; every rank holds 2p chunks, as much as

@@ -1,9 +1,9 @@
 //! Breadth-first units with a split backward, after ZeroPP (arXiv:2402.03791).
 //!
 //! ```text
-//! p = 2, v = 2, units of 2; lower case: the second chunk
-//! rank 0  F0 F1 f0 f1 .. i0 i1 I0 I1 w0 w1 W0 W1 | F2 F3 ...
-//! rank 1  .. F0 F1 f0 f1 i0 i1 I0 I1 w0 w1 W0 W1 | F2 F3 ...
+//! p = 2, 4 microbatches, two columns a unit; lower case: the second chunk
+//! rank 0 |F0F1f0f1....i0i1I0I1w0w1W0W1F2F3f2f3....i2i3I2I3w2w3W2W3|
+//! rank 1 |..F0F1f0f1i0i1I0I1w0w1W0W1....F2F3f2f3i2i3I2I3w2w3W2W3..|
 //! ```
 //!
 //! Units of U microbatches (the group size, p unless given): forwards chunk by chunk, then `I` last chunk first, then
