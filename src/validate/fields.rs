@@ -32,8 +32,13 @@ impl fmt::Display for Fault {
 
 /// At most 60 characters of a value, without control characters.
 pub fn shortened(text: &str) -> String {
-    let mut short: String = text.chars().take(60).map(|c| if c.is_control() { ' ' } else { c }).collect();
-    if text.chars().nth(60).is_some() {
+    first_characters(text, 60)
+}
+
+/// At most `most` characters of a text, without control characters.
+pub fn first_characters(text: &str, most: usize) -> String {
+    let mut short: String = text.chars().take(most).map(|c| if c.is_control() { ' ' } else { c }).collect();
+    if text.chars().nth(most).is_some() {
         short.push('…');
     }
     short

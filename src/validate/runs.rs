@@ -2,7 +2,7 @@
 
 use super::ValidateError;
 use super::case::{Context, RunCase};
-use super::fields::Fault;
+use super::fields::{Fault, first_characters};
 use super::hardware::Hardware;
 use super::inherit::inherited;
 use super::models::Models;
@@ -112,8 +112,12 @@ pub fn validate(
 pub fn predict(case: RunCase) -> Result<Scored, Unread> {
     let (line, id) = (case.row.line, case.row.id.clone());
     Scored::predict(case).map_err(|message| {
-        let message = message.split("\n\n").next().unwrap_or_default();
-        let fault = Fault::new(line, "(all)", &id, format!("cannot be predicted: {message}"));
+        let fault = Fault::new(
+            line,
+            "(all)",
+            &id,
+            format!("cannot be predicted: {}", first_characters(&message, 160)),
+        );
         Unread { line, id: id.clone(), faults: vec![fault] }
     })
 }

@@ -50,8 +50,8 @@ impl Scored {
 
     fn of(case: RunCase) -> Result<Self, String> {
         let run = case.training_run();
-        let peaks = rank_peaks(&run).map_err(|error| error.to_string())?;
-        let estimate = cost_models::estimate(&run).map_err(|error| error.to_string())?;
+        let peaks = rank_peaks(&run).map_err(|error| with_causes(&error))?;
+        let estimate = cost_models::estimate(&run).map_err(|error| with_causes(&error))?;
         Ok(Self { case, estimate, peaks })
     }
 
@@ -116,6 +116,19 @@ impl Scored {
         let batch = self.case.workload.global_batch as f64;
         Some((self.measured_step()? / batch, self.estimate.step_time_seconds.get() / batch))
     }
+}
+
+/// An error and its causes, without hints.
+fn with_causes(error: &dyn std::error::Error) -> String {
+    let plain =
+        |error: &dyn std::error::Error| error.to_string().split("\n\n").next().unwrap_or_default().to_owned();
+    let mut text = plain(error);
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text = format!("{text}: {}", plain(error));
+        cause = error.source();
+    }
+    text
 }
 
 /// The bytes of a rank that a quantity counts.
