@@ -45,26 +45,29 @@ fn split(row: &RunRow, model: &ModelSpec, parallel: &ParallelConfig, runtime: &R
     if own == SplitPolicy::Even && (uneven || shorter_ends) { SplitPolicy::CountEnds } else { own }
 }
 
-/// Blocks per stage that keep the slowest stage fastest when the last also has the head (the `Redis` baseline of
+/// Blocks per stage that keep the slowest stage fastest when the last also has the head, the first ones, which hold most
+/// activations, taking none of the remainder (the `Redis` baseline of
 /// Balancing Pipeline Parallelism with Vocabulary Parallelism, arXiv 2411.05288, section 6.1).
 fn redistributed(model: &ModelSpec, seq_len: u64, stages: u32) -> Vec<u64> {
     let blocks = model.blocks().count() as u64;
+    if stages < 2 {
+        return vec![blocks];
+    }
     let costs: Vec<f64> = model.blocks().map(|(_, block)| block_cost(model, block, seq_len)).collect();
     let block = costs.iter().sum::<f64>() / costs.len().max(1) as f64;
     let head = 2.0 * model.hidden as f64 * model.vocab as f64;
-    let others = u64::from(stages).saturating_sub(1).max(1);
+    let others = u64::from(stages) - 1;
     let slowest = |last: u64| {
         let other = (blocks - last).div_ceil(others) as f64 * block;
         other.max(last as f64 * block + head)
     };
-    let last = (0..=blocks / u64::from(stages).max(1))
-        .min_by(|a, b| slowest(*a).total_cmp(&slowest(*b)).then(b.cmp(a)));
+    let last =
+        (0..=blocks / u64::from(stages)).min_by(|a, b| slowest(*a).total_cmp(&slowest(*b)).then(b.cmp(a)));
     let last = last.unwrap_or(0);
     let rest = blocks - last;
     let mut counts: Vec<u64> =
-        (0..others).map(|stage| rest / others + u64::from(stage < rest % others)).collect();
+        (0..others).map(|stage| rest / others + u64::from(stage + rest % others >= others)).collect();
     counts.push(last);
-    counts.truncate(stages as usize);
     counts
 }
 
