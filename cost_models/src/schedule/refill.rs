@@ -6,7 +6,7 @@
 //! than before. After a rank's last forward, input gradients that can run go before weight gradients.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeSet, BinaryHeap};
 
 use super::costs::OpCosts;
 use super::error::SimulateError;
@@ -63,6 +63,8 @@ struct RankQueue {
     free: f64,
     held: f64,
     forwards_left: usize,
+    /// How many different kinds of operations of different stages there are.
+    kinds: usize,
     ran: Vec<Op>,
 }
 
@@ -80,6 +82,8 @@ struct Refill<'a> {
     /// Arrival of activations and gradients per stage and microbatch.
     activations: Vec<Option<f64>>,
     gradients: Vec<Option<f64>>,
+    /// Whether the input gradient of a stage and microbatch has run.
+    input_done: Vec<bool>,
     events: BinaryHeap<Reverse<(u64, usize)>>,
 }
 
@@ -99,6 +103,7 @@ impl<'a> Refill<'a> {
             free: 0.0,
             held: 0.0,
             forwards_left: order.iter().filter(|op| op.kind == OpKind::F).count(),
+            kinds: order.iter().map(|op| (op.kind, op.stage)).collect::<BTreeSet<_>>().len(),
             ran: Vec::with_capacity(order.len()),
         };
         let mut refill = Refill {
@@ -109,6 +114,7 @@ impl<'a> Refill<'a> {
             ranks: orders.orders().iter().zip(starts).map(queue).collect(),
             activations: vec![None; stages * units],
             gradients: vec![None; stages * units],
+            input_done: vec![false; stages * units],
             events: (0..orders.ranks() as usize).map(|rank| Reverse((0, rank))).collect(),
         };
         for stage in (0..stages).step_by(orders.stages() as usize) {
@@ -154,7 +160,8 @@ impl<'a> Refill<'a> {
         match op.kind {
             OpKind::F => self.activations[at],
             OpKind::I | OpKind::B => self.gradients[at],
-            OpKind::W | OpKind::S | OpKind::T => Some(0.0),
+            OpKind::W => self.input_done[at].then_some(0.0),
+            OpKind::S | OpKind::T => Some(0.0),
         }
     }
 
@@ -162,20 +169,26 @@ impl<'a> Refill<'a> {
     fn filler(&self, rank: usize, now: f64, until: f64) -> Option<usize> {
         let queue = &self.ranks[rank];
         let (mut change, mut peak) = (0.0f64, 0.0f64);
-        let mut passed: Vec<Op> = Vec::new();
+        let mut passed: Vec<(OpKind, u16)> = Vec::new();
         for at in queue.head..queue.left.len().min(queue.head + WINDOW) {
             if queue.taken[at] {
                 continue;
             }
             let op = queue.left[at].0;
             let fits = now + self.seconds(op) <= until && self.ready(op).is_some_and(|ready| ready <= now);
-            let first = !passed.iter().any(|&other| must_precede(other, op));
+            // Operations of one kind and stage keep their order.
+            let first = !passed.contains(&(op.kind, op.stage));
             let room = op.kind != OpKind::F
                 || queue.held + peak + self.bytes(op) <= self.cap.limit[rank] * (1.0 + 1e-12);
             if at > queue.head && first && fits && room {
                 return Some(at);
             }
-            passed.push(op);
+            if first {
+                passed.push((op.kind, op.stage));
+            }
+            if passed.len() == queue.kinds {
+                return None;
+            }
             change += self.change(op);
             peak = peak.max(change);
         }
@@ -231,7 +244,10 @@ impl<'a> Refill<'a> {
         self.events.push(Reverse((key(end), rank)));
         match op.kind {
             OpKind::F => self.send_activation(rank, op, end),
-            OpKind::I | OpKind::B => self.send_gradient(rank, op, end),
+            OpKind::I | OpKind::B => {
+                self.input_done[usize::from(op.stage) * self.units + op.microbatch as usize] = true;
+                self.send_gradient(rank, op, end);
+            }
             OpKind::W | OpKind::S | OpKind::T => {}
         }
     }
@@ -261,9 +277,4 @@ impl<'a> Refill<'a> {
         self.events.push(Reverse((key(arrival), home)));
         arrival
     }
-}
-
-/// Operations that keep their order: those of the same kind and stage, and those of the same microbatch and stage.
-fn must_precede(earlier: Op, later: Op) -> bool {
-    earlier.stage == later.stage && (earlier.kind == later.kind || earlier.microbatch == later.microbatch)
 }
