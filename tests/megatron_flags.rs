@@ -72,7 +72,8 @@ fn committed_tests_are_met() {
 
 #[test]
 fn the_collection_is_met() {
-    let root = std::env::var("MESHWRIGHT_SHARED").unwrap_or(concat!(env!("CARGO_MANIFEST_DIR"), "/../shared").to_owned());
+    let root = std::env::var("MESHWRIGHT_SHARED")
+        .unwrap_or(concat!(env!("CARGO_MANIFEST_DIR"), "/../shared").to_owned());
     let Ok(text) = std::fs::read_to_string(format!("{root}/data/validation/megatron_ci_runs.jsonl")) else {
         eprintln!("skipped: the collection of published runs is not at hand");
         return;
@@ -111,7 +112,12 @@ fn every_fault_is_named_at_once() {
     let flags = "--num-layers none --hidden-size 0 --num-attention-heads 8 --seq-length 1 --micro-batch-size 1 \
         --moe-layer-freq [1]*3 --num-experts 8 --recompute-granularity half";
     let message = read_words(flags).unwrap_err().to_string();
-    for flag in ["--num-layers is `none`", "--hidden-size is `0`", "--moe-layer-freq", "--recompute-granularity is `half`"] {
+    for flag in [
+        "--num-layers is `none`",
+        "--hidden-size is `0`",
+        "--moe-layer-freq",
+        "--recompute-granularity is `half`",
+    ] {
         assert!(message.contains(flag), "{flag}: {message}");
     }
     assert!(read_words("").is_err());

@@ -2,8 +2,8 @@
 
 #![allow(clippy::expect_used, reason = "a test stops at the first thing that is not as it should be")]
 
-use meshwright::report::{validation_html, validation_json, validation_text};
-use meshwright::validate::{Models, Selection, Summary, Validation, validate};
+use meshwright::report::{validation_flags, validation_html, validation_json, validation_text};
+use meshwright::validate::{Models, Selection, Summary, Validation, validate, validate_flags};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -57,8 +57,8 @@ fn validated(selection: Selection) -> (Validation, Summary) {
 
 fn document(rows: bool) -> Value {
     let (validation, summary) = validated(Selection::Core);
-    let text = validation_json::render(&validation, &summary, rows, BTreeMap::new()).expect("a document");
-    serde_json::from_str(&text).expect("it is JSON")
+    serde_json::to_value(validation_json::document(&validation, &summary, rows, BTreeMap::new()))
+        .expect("it is JSON")
 }
 
 #[test]
@@ -112,7 +112,8 @@ fn all_takes_rows_outside_the_core_too() {
 fn the_same_input_gives_the_same_bytes() {
     let render = || {
         let (validation, summary) = validated(Selection::All);
-        let json = validation_json::render(&validation, &summary, true, BTreeMap::new()).expect("a document");
+        let document = validation_json::document(&validation, &summary, true, BTreeMap::new());
+        let json = serde_json::to_string(&document).expect("it is JSON");
         let text = validation_text::render(&validation, &summary, true, 5);
         (json, text, validation_html::render(&validation, &summary))
     };
@@ -142,4 +143,29 @@ fn the_text_names_the_worst_rows_and_what_was_skipped() {
     assert!(text.contains("column gpu: `nonsense`"), "{text}");
     assert!(text.contains("constant MFU per GPU and precision instead"));
     assert!(text.lines().all(|line| !line.ends_with(' ')));
+}
+
+#[test]
+fn runs_given_by_flags_are_scored_by_memory() {
+    let run = r#"{"id":"a","gpu":"h100","env":"dev","n_gpus":8,"mem_max_allocated_bytes":2e9,"mem_allocated_bytes":1e9,
+        "env_vars":{},"args":{"--num-layers":4,"--hidden-size":512,"--num-attention-heads":8,"--seq-length":1024,
+        "--max-position-embeddings":1024,"--micro-batch-size":4,"--global-batch-size":32,"--bf16":true}}"#;
+    let broken = r#"{"id":"b","gpu":"h100","n_gpus":8,"mem_max_allocated_bytes":"much","args":{}}"#;
+    let lines = format!("{}\n{broken}\n\nnonsense\n", run.replace('\n', " "));
+    let validation = validate_flags(lines.as_bytes()).expect("the catalogue is sound");
+    assert_eq!((validation.runs.len(), validation.unread.len()), (1, 2));
+    assert_eq!(validation.unread.iter().map(|row| row.line).collect::<Vec<_>>(), [2, 4]);
+    let document = serde_json::to_value(validation_flags::document(&validation, true)).expect("it is JSON");
+    for key in KEYS.iter().chain(&["static_median_error", "activations_median_error"]) {
+        assert!(
+            document["overall"].get(key).is_some() && document["sources"]["CI"].get(key).is_some(),
+            "{key}"
+        );
+    }
+    let row = &document["rows"][0];
+    let number = |key: &str| row[key].as_f64().expect("a number");
+    assert!((number("predicted_peak_bytes") / 2e9 - 1.0 - number("peak_error")).abs() < 1e-12);
+    assert!(number("predicted_peak_bytes") > number("predicted_static_bytes"));
+    let text = validation_flags::render(&validation, true, 1);
+    assert!(text.contains("1 scored, 2 skipped") && text.contains("worst by peak"), "{text}");
 }

@@ -1,7 +1,12 @@
 //! `meshwright validate`: predictions against published measurements.
 
-use crate::report::{validation_html, validation_json, validation_kernels, validation_text};
-use crate::validate::{Models, Selection, Summary, ValidateError, Validation, kernels, read_file, validate};
+use crate::report::{
+    validation_flags, validation_html, validation_json, validation_kernels, validation_text,
+};
+use crate::validate::{
+    Models, Selection, Summary, ValidateError, Validation, is_jsonl, kernels, read_file, validate,
+    validate_flags,
+};
 use clap::{Args, Subcommand, ValueEnum};
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -70,7 +75,7 @@ pub enum Format {
 pub fn run(args: &ValidateArgs) -> Result<(), ValidateError> {
     match (&args.what, &args.runs) {
         (Some(ValidateWhat::Kernels { dir, format }), _) => run_kernels(dir, *format),
-        (None, Some(runs)) => run_table(args, runs),
+        (None, Some(path)) => run_file(args, path),
         (None, None) => Ok(()),
     }
 }
@@ -83,7 +88,20 @@ fn run_kernels(dir: &Path, format: Format) -> Result<(), ValidateError> {
     }
 }
 
-fn run_table(args: &ValidateArgs, runs: &Path) -> Result<(), ValidateError> {
+fn run_file(args: &ValidateArgs, path: &Path) -> Result<(), ValidateError> {
+    let bytes = read_file(path)?;
+    if is_jsonl(&bytes) { run_flags(args, &bytes) } else { run_table(args, path, &bytes) }
+}
+
+fn run_flags(args: &ValidateArgs, bytes: &[u8]) -> Result<(), ValidateError> {
+    let validation = validate_flags(bytes)?;
+    match args.format {
+        Format::Human => print(&validation_flags::render(&validation, args.rows, args.worst)),
+        Format::Json => print(&json(&validation_flags::document(&validation, args.rows))?),
+    }
+}
+
+fn run_table(args: &ValidateArgs, runs: &Path, table: &[u8]) -> Result<(), ValidateError> {
     let models = match &args.models {
         Some(path) => {
             let text = read_file(path)?;
@@ -92,7 +110,7 @@ fn run_table(args: &ValidateArgs, runs: &Path) -> Result<(), ValidateError> {
         None => return Err(ValidateError::NoModels { origin: runs.display().to_string() }),
     };
     let selection = if args.all { Selection::All } else { Selection::Core };
-    let validation = validate(&runs.display().to_string(), &read_file(runs)?, &models, selection)?;
+    let validation = validate(&runs.display().to_string(), table, &models, selection)?;
     let summary = Summary::of(&validation.runs);
     if let Some(path) = &args.html {
         write_file(path, &validation_html::render(&validation, &summary))?;
@@ -109,9 +127,7 @@ fn json<T: serde::Serialize>(value: &T) -> Result<String, ValidateError> {
 fn answer(args: &ValidateArgs, validation: &Validation, summary: &Summary) -> Result<String, ValidateError> {
     match args.format {
         Format::Human => Ok(validation_text::render(validation, summary, args.rows, args.worst)),
-        Format::Json => validation_json::render(validation, summary, args.rows, BTreeMap::new())
-            .map(|json| json + "\n")
-            .map_err(|error| ValidateError::Write { path: "stdout".to_owned(), reason: error.to_string() }),
+        Format::Json => json(&validation_json::document(validation, summary, args.rows, BTreeMap::new())),
     }
 }
 

@@ -8,6 +8,7 @@ pub mod table;
 pub mod timeline_svg;
 pub mod timeline_text;
 pub mod timeline_trace;
+pub mod validation_flags;
 pub mod validation_html;
 pub mod validation_json;
 pub mod validation_kernels;

@@ -21,17 +21,15 @@ struct Document<'a> {
     rows: Option<Vec<RowReport<'a>>>,
 }
 
-/// The document; with `rows`, every run with its breakdown.
-///
-/// # Errors
-/// A number that JSON has no form for.
-pub fn render(
-    validation: &Validation,
-    summary: &Summary,
+/// The document; with `rows`, every run with its breakdown. `extra` adds keys at its top level.
+#[must_use]
+pub fn document<'a>(
+    validation: &'a Validation,
+    summary: &'a Summary,
     rows: bool,
     extra: BTreeMap<&'static str, serde_json::Value>,
-) -> Result<String, serde_json::Error> {
-    let document = Document {
+) -> impl Serialize + use<'a> {
+    Document {
         schema: "meshwright-validate-1",
         rows_total: validation.rows_total,
         rows_scored: validation.runs.len(),
@@ -42,6 +40,5 @@ pub fn render(
         skipped: &validation.unread,
         ignored_columns: &validation.ignored_columns,
         rows: rows.then(|| validation.runs.iter().map(RowReport::new).collect()),
-    };
-    serde_json::to_string_pretty(&document)
+    }
 }

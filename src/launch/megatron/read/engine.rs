@@ -50,8 +50,9 @@ fn dtype(flags: &FlagSet, flag: &'static str) -> Option<Dtype> {
 pub(super) fn runtime(flags: &FlagSet, workload: &Workload, gpu: &Gpu) -> Result<Runtime, RuntimeError> {
     let mut runtime = Runtime::named("megatron-core")?;
     runtime.attention = attention(flags, workload, gpu);
-    runtime.facts.capacity_factor =
-        flags.real("--moe-expert-capacity-factor").filter(|_| flags.has("--moe-pad-expert-input-to-capacity"));
+    runtime.facts.capacity_factor = flags
+        .real("--moe-expert-capacity-factor")
+        .filter(|_| flags.has("--moe-pad-expert-input-to-capacity"));
     runtime.facts.offloaded_layers = flags.count("--cpu-offloading-num-layers").map_or(0, |n| n as u32);
     let memory = &mut runtime.memory;
     state(flags, memory);

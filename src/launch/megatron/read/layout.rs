@@ -14,7 +14,11 @@ pub(super) enum Split {
 }
 
 impl Split {
-    pub(super) fn stages(&self, model: &ModelSpec, parallel: &ParallelConfig) -> Result<StageMap, SplitError> {
+    pub(super) fn stages(
+        &self,
+        model: &ModelSpec,
+        parallel: &ParallelConfig,
+    ) -> Result<StageMap, SplitError> {
         match self {
             Self::Policy(policy) => default_stages(model, parallel, *policy, Placement::Loop),
             Self::Blocks(counts) => stages_from_blocks(model, parallel, counts, Placement::Loop),
@@ -30,7 +34,8 @@ pub(super) fn layout(flags: &FlagSet, world_size: u64, model: &ModelSpec) -> (Pa
     let cp = flags.degree("--context-parallel-size");
     let micro_batch_size = flags.required("--micro-batch-size");
     let global_batch = flags.count("--global-batch-size");
-    let dp = data_parallel(flags, world_size, [tp, pp, cp], global_batch.map(|batch| batch / micro_batch_size));
+    let dp =
+        data_parallel(flags, world_size, [tp, pp, cp], global_batch.map(|batch| batch / micro_batch_size));
     let instances = flags.degree("--num-distributed-optimizer-instances").min(dp);
     let blocks = model.blocks().count() as u64;
     let split = split(flags, blocks, pp);
@@ -101,7 +106,8 @@ fn split(flags: &FlagSet, blocks: u64, pp: u32) -> Split {
 
 /// Stated blocks of the first or last rank, the rest evenly.
 fn uneven(blocks: u64, pp: u32, first: Option<u64>, last: Option<u64>) -> Split {
-    let middle = u64::from(pp) - u64::from(first.is_some()) - u64::from(last.is_some()).min(u64::from(pp) - 1);
+    let middle =
+        u64::from(pp) - u64::from(first.is_some()) - u64::from(last.is_some()).min(u64::from(pp) - 1);
     let rest = blocks.saturating_sub(first.unwrap_or(0)).saturating_sub(last.unwrap_or(0));
     let each = rest.checked_div(middle).unwrap_or(0);
     let counts = first.into_iter().chain((0..middle).map(|_| each)).chain(last);
