@@ -66,6 +66,7 @@ impl Models {
 
 /// A run's memory on every pipeline rank, and its runtime's figures.
 pub struct Predicted {
+    pub capacity: f64,
     pub peaks: Vec<RankPeak>,
     pub runtime: Runtime,
 }
@@ -123,7 +124,7 @@ pub fn predict(row: &Row, models: &Models) -> Option<Predicted> {
         stages: &stages,
     };
     let peaks = memory::rank_peaks(&run).map_err(|error| eprintln!("{}: {error:?}", row.text("id"))).ok()?;
-    Some(Predicted { peaks, runtime })
+    Some(Predicted { capacity: cluster.gpu().memory.get(), peaks, runtime })
 }
 
 fn cluster_of(row: &Row) -> Option<Cluster> {
@@ -209,6 +210,10 @@ fn adapt(runtime: &mut Runtime, row: &Row) {
         "TT" | "AO" => {
             let late = ["h200", "mi300x", "b200", "b200-power-limited"].contains(&row.text("gpu"));
             runtime.release = Some(if late { (2025, 8) } else { (2024, 12) });
+        }
+        "AA" if row.text("kernel").starts_with("torch") => {
+            runtime.attention = AttentionKernel::Unfused;
+            runtime.fused_norm = false;
         }
         "AA" => runtime.fused_norm = row.text("kernel").contains("RMS"),
         _ => {}
