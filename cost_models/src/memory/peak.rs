@@ -127,6 +127,9 @@ impl RankPeak {
     }
 }
 
+/// 5 GiB of the 79.1 GiB of an 80 GB device.
+const MARGIN_SHARE: f64 = 5.0 / 79.1;
+
 impl ReserveTraits {
     /// What the framework reserves for `allocated` bytes.
     #[must_use]
@@ -140,10 +143,11 @@ impl ReserveTraits {
         reserved + self.context_bytes
     }
 
-    /// The most a plan may reserve on a device of `capacity` bytes by default.
+    /// The most a plan may reserve on a device of `capacity` bytes by default: the margin is that of an 80 GB device,
+    /// and as large a share of a smaller one.
     #[must_use]
     pub fn default_limit(&self, capacity: f64) -> f64 {
-        (capacity - self.margin_bytes).max(0.0)
+        (capacity - self.margin_bytes.min(capacity * MARGIN_SHARE)).max(0.0)
     }
 
     /// Standard deviations between an estimate and the point at which the allocator has to free and retry
