@@ -2,12 +2,15 @@
 //! of its code.
 
 pub mod remedies;
-mod structure;
+pub mod structure;
 
+use crate::launch::Given;
 use crate::plan::Plan;
-use cluster_profiles::Bytes;
+use crate::report::summary::heaviest;
+use cluster_profiles::{Bytes, Cluster};
+use cost_models::Estimate;
 use cost_models::rules::{self, Violation};
-use remedies::Remedy;
+use remedies::{Remedy, Subject};
 use serde::Serialize;
 
 /// What is wrong with a layout, and what would help.
@@ -19,12 +22,14 @@ pub struct Check {
     pub broken_rules: Vec<Violation>,
     /// Whether every rank stays below the memory limit.
     pub fits: bool,
-    /// Bytes of the fullest rank.
+    /// Bytes of the fullest rank; 0 where the layout is too broken to say.
     pub peak_bytes: Bytes,
     /// Its pipeline rank.
     pub fullest_rank: u32,
     /// The limit.
     pub memory_limit_bytes: Bytes,
+    /// By how much the fullest rank is over the limit; 0 where it fits.
+    pub shortfall_bytes: Bytes,
     /// The largest term of memory there.
     pub largest_term: String,
     /// Bytes of the largest term.
@@ -37,6 +42,10 @@ pub struct Check {
     pub remedies: Vec<Remedy>,
     /// Single changes that make the step faster and fit, best first.
     pub faster: Vec<Remedy>,
+    /// What a user should know before running this.
+    pub warnings: Vec<String>,
+    /// What the configuration leaves open and was assumed.
+    pub assumed: Vec<String>,
     /// Flags or keys that were read and not understood.
     pub unknown: Vec<String>,
 }
@@ -47,6 +56,55 @@ impl Check {
     pub const fn passes(&self) -> bool {
         self.valid && self.fits
     }
+
+    fn new(broken: Vec<Violation>, limit: Bytes) -> Self {
+        Self {
+            valid: broken.is_empty(),
+            broken_rules: broken,
+            fits: false,
+            peak_bytes: Bytes::ZERO,
+            fullest_rank: 0,
+            memory_limit_bytes: limit,
+            shortfall_bytes: Bytes::ZERO,
+            largest_term: String::new(),
+            largest_term_bytes: Bytes::ZERO,
+            step_time_seconds: None,
+            model_flops_utilization: None,
+            remedies: Vec::new(),
+            faster: Vec::new(),
+            warnings: Vec::new(),
+            assumed: Vec::new(),
+            unknown: Vec::new(),
+        }
+    }
+
+    /// Adds memory, time and what would help. A layout that is not valid has no step time.
+    fn judge(&mut self, subject: &Subject) {
+        let Some(estimate) = cost_models::estimate(&subject.run).ok().filter(is_finite) else { return };
+        let fullest = heaviest(&estimate.memory);
+        let largest =
+            fullest.terms().into_iter().fold(("", Bytes::ZERO), |a, b| if b.1 > a.1 { b } else { a });
+        self.fits = fullest.peak_bytes <= subject.memory_limit;
+        self.peak_bytes = fullest.peak_bytes;
+        self.fullest_rank = fullest.rank;
+        self.shortfall_bytes = Bytes((fullest.peak_bytes - subject.memory_limit).get().max(0.0));
+        self.largest_term = largest.0.to_owned();
+        self.largest_term_bytes = largest.1;
+        if !self.valid {
+            return;
+        }
+        self.step_time_seconds = Some(estimate.step_time_seconds.get());
+        self.model_flops_utilization = Some(estimate.model_flops_utilization);
+        self.warnings.extend(estimate.warnings.iter().cloned());
+        let changes = remedies::changes(subject, &estimate);
+        self.remedies = remedies::freeing(&changes);
+        self.faster = remedies::speeding(&changes);
+    }
+}
+
+fn is_finite(estimate: &Estimate) -> bool {
+    estimate.step_time_seconds.get().is_finite()
+        && estimate.memory.iter().all(|rank| rank.peak_bytes.get().is_finite())
 }
 
 /// Verifies a plan: its rules, its structure, its memory.
@@ -57,35 +115,32 @@ pub fn check(plan: &Plan) -> Check {
         broken.extend(rules::broken(&plan.run()));
     }
     let limit = plan.inputs.memory_limit_bytes;
-    let mut check = Check {
-        valid: broken.is_empty(),
-        broken_rules: broken,
-        fits: false,
-        peak_bytes: Bytes::ZERO,
-        fullest_rank: 0,
-        memory_limit_bytes: limit,
-        largest_term: String::new(),
-        largest_term_bytes: Bytes::ZERO,
-        step_time_seconds: None,
-        model_flops_utilization: None,
-        remedies: Vec::new(),
-        faster: Vec::new(),
-        unknown: Vec::new(),
-    };
-    if let Ok(estimate) = cost_models::estimate(&plan.run()) {
-        let fullest = crate::report::summary::heaviest(&estimate.memory);
-        let largest =
-            fullest.terms().into_iter().fold(("", Bytes::ZERO), |a, b| if b.1 > a.1 { b } else { a });
-        check.fits = fullest.peak_bytes <= limit;
-        check.peak_bytes = fullest.peak_bytes;
-        check.fullest_rank = fullest.rank;
-        check.largest_term = largest.0.to_owned();
-        check.largest_term_bytes = largest.1;
-        check.step_time_seconds = Some(estimate.step_time_seconds.get());
-        check.model_flops_utilization = Some(estimate.model_flops_utilization);
-        let changes = remedies::changes(plan, &estimate);
-        check.remedies = remedies::freeing(&changes);
-        check.faster = remedies::speeding(&changes);
+    let mut check = Check::new(broken, limit);
+    check.judge(&Subject { run: plan.run(), memory_limit: limit, waived: &[] });
+    check
+}
+
+/// Verifies what a launcher's configuration says, on `cluster`, against `limit` bytes per GPU.
+///
+/// Rules that the launcher's reader found broken come first; the engine's follow, except those the reader has judged
+/// itself.
+#[must_use]
+pub fn check_given(given: &Given, cluster: &Cluster, limit: Bytes) -> Check {
+    let mut broken = given.broken.clone();
+    if let Some(stages) = &given.stages {
+        let run = given.run(cluster, stages);
+        let known: Vec<&str> =
+            given.broken.iter().map(|rule| rule.id.as_str()).chain(given.waived.iter().copied()).collect();
+        let others = rules::broken(&run).into_iter().filter(|rule| !known.contains(&rule.id.as_str()));
+        broken.extend(others.collect::<Vec<_>>());
+    } else {
+        broken.extend(given.engine_rules(cluster));
+    }
+    let mut check = Check::new(broken, limit);
+    check.assumed.clone_from(&given.assumed);
+    check.unknown.clone_from(&given.unknown);
+    if let Some(stages) = &given.stages {
+        check.judge(&Subject { run: given.run(cluster, stages), memory_limit: limit, waived: &given.waived });
     }
     check
 }

@@ -103,13 +103,18 @@ pub fn load(source: &Source) -> Result<Inputs, AppError> {
 }
 
 /// The limit asked for, or what the runtime's reserve leaves of the smallest GPU; never more than its capacity.
-fn memory_limit(cluster: &Cluster, runtime: &Runtime, asked: Option<Bytes>) -> Bytes {
+#[must_use]
+pub fn memory_limit(cluster: &Cluster, runtime: &Runtime, asked: Option<Bytes>) -> Bytes {
     let capacity = cluster.groups.iter().map(|group| group.gpu.memory.get()).fold(f64::INFINITY, f64::min);
     let default = runtime.memory.reserve.default_limit(capacity);
     asked.map_or(Bytes(default), |limit| limit.min(Bytes(capacity)))
 }
 
-fn load_model(name: &str) -> Result<(ModelSpec, InputSource), AppError> {
+/// The model that `name` means: a catalogue entry or a file.
+///
+/// # Errors
+/// It is unknown, or its file is wrong.
+pub fn load_model(name: &str) -> Result<(ModelSpec, InputSource), AppError> {
     if !is_path(name) {
         let model = model::catalog::get(name)?;
         let text = serde_json::to_string(&model).unwrap_or_default();
@@ -119,7 +124,11 @@ fn load_model(name: &str) -> Result<(ModelSpec, InputSource), AppError> {
     Ok((model::load(name, &text)?, InputSource::new(name, &text)))
 }
 
-fn load_cluster(name: &str) -> Result<(Cluster, InputSource), AppError> {
+/// The cluster that `name` means: a catalogue entry or a profile.
+///
+/// # Errors
+/// It is unknown, or its file is wrong.
+pub fn load_cluster(name: &str) -> Result<(Cluster, InputSource), AppError> {
     if !is_path(name) {
         let cluster = catalog::cluster(name)?;
         let text = cluster.to_toml()?;

@@ -1,11 +1,10 @@
 //! Single changes to a layout, with the memory they free and the time they cost.
 
-use crate::plan::Plan;
 use crate::report::summary::heaviest;
 use cluster_profiles::{Bytes, Seconds};
 use cost_models::schedule::Schedule;
 use cost_models::stages::default_stages;
-use cost_models::{Estimate, ParallelConfig, Recompute, TrainingRun, rules};
+use cost_models::{Estimate, ParallelConfig, Recompute, StageMap, TrainingRun, rules};
 use serde::Serialize;
 
 /// A change with both its numbers.
@@ -25,10 +24,22 @@ pub struct Remedy {
     pub fits: bool,
 }
 
+/// A layout that is to be changed.
+#[derive(Debug, Clone, Copy)]
+pub struct Subject<'a> {
+    /// The layout and all it depends on.
+    pub run: TrainingRun<'a>,
+    /// Bytes a GPU may use.
+    pub memory_limit: Bytes,
+    /// Rules of the engine that do not hold for the launcher.
+    pub waived: &'a [&'static str],
+}
+
 /// Every legal single change, estimated.
 #[must_use]
-pub fn changes(plan: &Plan, before: &Estimate) -> Vec<Remedy> {
-    variants(&plan.parallel).into_iter().filter_map(|parallel| remedy(plan, before, parallel)).collect()
+pub fn changes(subject: &Subject, before: &Estimate) -> Vec<Remedy> {
+    let variants = variants(subject.run.parallel);
+    variants.into_iter().filter_map(|parallel| remedy(subject, before, parallel)).collect()
 }
 
 /// Changes that free memory: those that fit first, then by what they cost in time.
@@ -51,36 +62,37 @@ pub fn speeding(changes: &[Remedy]) -> Vec<Remedy> {
     list
 }
 
-fn remedy(plan: &Plan, before: &Estimate, parallel: ParallelConfig) -> Option<Remedy> {
-    let inputs = &plan.inputs;
-    let schedule: Schedule = parallel.schedule.parse().ok()?;
-    let split = inputs.runtime.memory.pipeline.split;
-    let stages =
-        default_stages(&inputs.model, &parallel, split, schedule.kind.definition().placement).ok()?;
-    let run = TrainingRun {
-        model: &inputs.model,
-        cluster: &inputs.cluster,
-        workload: &inputs.workload,
-        runtime: &inputs.runtime,
-        parallel: &parallel,
-        stages: &stages,
-    };
-    if !rules::broken(&run).is_empty() {
+fn remedy(subject: &Subject, before: &Estimate, parallel: ParallelConfig) -> Option<Remedy> {
+    let old = subject.run;
+    let stages = stages(&old, &parallel)?;
+    let run = TrainingRun { parallel: &parallel, stages: &stages, ..old };
+    if rules::broken(&run).iter().any(|rule| !subject.waived.contains(&rule.id.as_str())) {
         return None;
     }
     let after = cost_models::estimate(&run).ok()?;
-    let (old, new) = (heaviest(&before.memory).peak_bytes, heaviest(&after.memory).peak_bytes);
+    let (was, is) = (heaviest(&before.memory).peak_bytes, heaviest(&after.memory).peak_bytes);
     let step = after.step_time_seconds;
-    let axes = crate::report::explain::axes(&plan.parallel, &parallel);
+    let axes = crate::report::explain::axes(old.parallel, &parallel);
     let change = axes.iter().map(|axis| format!("{} {} -> {}", axis.name, axis.first, axis.second));
     Some(Remedy {
         change: change.collect::<Vec<_>>().join(", "),
         parallel,
-        freed_bytes: old - new,
+        freed_bytes: was - is,
         step_time_seconds: step,
         slower: step / before.step_time_seconds - 1.0,
-        fits: new <= inputs.memory_limit_bytes,
+        fits: is <= subject.memory_limit,
     })
+}
+
+/// The stages after a change: the same where only what is recomputed or the batch changed, else the engine's own.
+fn stages(old: &TrainingRun, parallel: &ParallelConfig) -> Option<StageMap> {
+    let same = old.parallel.pp == parallel.pp && old.parallel.vpp == parallel.vpp;
+    if same && old.parallel.schedule == parallel.schedule {
+        return Some(old.stages.clone().with_recompute(parallel.recompute));
+    }
+    let schedule: Schedule = parallel.schedule.parse().ok()?;
+    let split = old.runtime.memory.pipeline.split;
+    default_stages(old.model, parallel, split, schedule.kind.definition().placement).ok()
 }
 
 /// The layouts with one thing changed; the global batch and the number of GPUs stay.

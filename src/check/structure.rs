@@ -5,6 +5,7 @@ use cost_models::rules::Violation;
 use std::collections::BTreeSet;
 
 /// Every fault.
+#[must_use]
 pub fn faults(plan: &Plan) -> Vec<Violation> {
     [world(plan), batch(plan), stages(plan), placement(plan)].into_iter().flatten().collect()
 }

@@ -1,6 +1,7 @@
 //! The command line: one file per verb.
 
 mod catalog;
+pub mod check;
 mod estimate;
 mod explain;
 mod export;
@@ -48,6 +49,7 @@ enum Verb {
     Plan(Box<plan::PlanArgs>),
     Estimate(Box<estimate::EstimateArgs>),
     Explain(explain::ExplainArgs),
+    Check(check::CheckArgs),
     Export(export::ExportArgs),
     Simulate(simulate::SimulateArgs),
     Validate(validate::ValidateArgs),
@@ -64,6 +66,7 @@ impl Cli {
             Verb::Plan(args) => plan::run(args),
             Verb::Estimate(args) => estimate::run(args),
             Verb::Explain(args) => explain::run(args),
+            Verb::Check(args) => check::run(args),
             Verb::Export(args) => export::run(args),
             Verb::Simulate(args) => done(simulate::run(args), |error| Some(error.hint())),
             Verb::Validate(args) => done(validate::run(args), |error| Some(error.hint())),

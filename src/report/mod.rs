@@ -1,5 +1,6 @@
 //! What people read: the plan in a terminal, tables, timelines, pages.
 
+pub mod check;
 pub mod explain;
 pub mod infeasible;
 pub mod number;

@@ -1,11 +1,16 @@
 //! Megatron-LM (`pretrain_gpt.py`), flags of megatron-core 0.19.2.
 
+pub mod flag_list;
+mod input;
 mod layout;
 mod model_flags;
 pub mod read;
+pub mod rules;
 mod run_flags;
 
-use super::{LaunchError, LaunchFile, Launcher, shell, slurm, torchrun};
+use super::document::Document;
+use super::flags::FlagSet;
+use super::{Given, LaunchError, LaunchFile, Launcher, Question, ReadError, shell, slurm, torchrun};
 use crate::plan::Plan;
 
 /// The launcher.
@@ -40,7 +45,34 @@ impl Launcher for Megatron {
         files.push(slurm::file(plan));
         Ok(files)
     }
+
+    fn flags(&self, document: &Document) -> FlagSet {
+        input::flags(document)
+    }
+
+    fn read(&self, question: &Question) -> Option<Result<Given, ReadError>> {
+        Some(read::given(question))
+    }
+
+    fn axis(&self, axis: &str) -> Option<&'static str> {
+        AXES.iter().find(|(name, _)| *name == axis).map(|(_, flag)| *flag)
+    }
 }
+
+/// Flags of the axes.
+const AXES: &[(&str, &str)] = &[
+    ("tp", "--tensor-model-parallel-size"),
+    ("pp", "--pipeline-model-parallel-size"),
+    ("vpp", "--num-virtual-stages-per-pipeline-rank"),
+    ("cp", "--context-parallel-size"),
+    ("ep", "--expert-model-parallel-size"),
+    ("etp", "--expert-tensor-parallel-size"),
+    ("dp_replicate", "--num-distributed-optimizer-instances"),
+    ("sequence_parallel", "--sequence-parallel"),
+    ("micro_batch_size", "--micro-batch-size"),
+    ("zero_stage", "--use-distributed-optimizer"),
+    ("recompute", "--recompute-granularity"),
+];
 
 /// A flag with its values.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,6 +1,7 @@
 //! The workload, and what the engine keeps in memory, as Megatron-LM flags state them.
 
-use super::flags::FlagSet;
+use super::FlagSet;
+use crate::launch::flags::MOST_BATCH;
 use cluster_profiles::{Gpu, Precision};
 use cost_models::runtime::{AttentionKernel, ExpertTraits, MemoryTraits, RecomputeModule};
 use cost_models::{Dtype, Optimizer, ParallelConfig, Runtime, RuntimeError, Workload};
@@ -10,19 +11,26 @@ pub(super) fn workload(flags: &FlagSet, parallel: &ParallelConfig) -> Workload {
     let optimizer = flags.text("--optimizer").unwrap_or("adam");
     Workload {
         global_batch: parallel.global_batch(),
-        seq_len: flags.required("--seq-length"),
+        seq_len: flags.required("--seq-length", MOST_BATCH),
         precision: precision(flags),
         optimizer: match optimizer {
             "sgd" => Optimizer::Sgd,
             name if name.contains("muon") => Optimizer::Muon,
             _ => Optimizer::Adamw,
         },
-        gradient_dtype: dtype(flags, "--main-grads-dtype"),
+        gradient_dtype: if flags.has("--grad-reduce-in-bf16") {
+            Some(Dtype::Bf16)
+        } else {
+            dtype(flags, "--main-grads-dtype")
+        },
         expert_imbalance: 1.0,
     }
 }
 
 fn precision(flags: &FlagSet) -> Precision {
+    if flags.text("--fp4-format").is_some() {
+        return Precision::Nvfp4;
+    }
     let low = flags.text("--fp8-format").is_some();
     match (low, flags.text("--fp8-recipe"), flags.has("--bf16"), flags.has("--fp16")) {
         (true, Some("mxfp8"), ..) => Precision::Mxfp8,
@@ -33,7 +41,7 @@ fn precision(flags: &FlagSet) -> Precision {
     }
 }
 
-fn dtype(flags: &FlagSet, flag: &'static str) -> Option<Dtype> {
+fn dtype(flags: &FlagSet, flag: &str) -> Option<Dtype> {
     match flags.text(flag)? {
         "fp32" => Some(Dtype::Fp32),
         "bf16" => Some(Dtype::Bf16),

@@ -1,10 +1,14 @@
 //! The layout that Megatron-LM flags describe.
 
-use super::flags::FlagSet;
+use super::FlagSet;
+use crate::launch::flags::MOST_BATCH;
 use cost_models::runtime::SplitPolicy;
 use cost_models::schedule::Placement;
 use cost_models::stages::{SplitError, default_stages, stages_from_blocks, stages_from_layout};
 use cost_models::{ModelSpec, ParallelConfig, Recompute, StageMap};
+
+/// Most sequences of a microbatch.
+const MOST_MICRO_BATCH: u64 = 1 << 20;
 
 /// How the flags split the blocks.
 pub(super) enum Split {
@@ -32,10 +36,9 @@ pub(super) fn layout(flags: &FlagSet, world_size: u64, model: &ModelSpec) -> (Pa
     let tp = flags.degree("--tensor-model-parallel-size");
     let pp = flags.degree("--pipeline-model-parallel-size");
     let cp = flags.degree("--context-parallel-size");
-    let micro_batch_size = flags.required("--micro-batch-size");
-    let global_batch = flags.count("--global-batch-size");
-    let dp =
-        data_parallel(flags, world_size, [tp, pp, cp], global_batch.map(|batch| batch / micro_batch_size));
+    let micro_batch_size = flags.required("--micro-batch-size", MOST_MICRO_BATCH);
+    let global_batch = flags.at_most("--global-batch-size", MOST_BATCH);
+    let dp = data_parallel(world_size, [tp, pp, cp], global_batch.map(|batch| batch / micro_batch_size));
     let instances = flags.degree("--num-distributed-optimizer-instances").min(dp);
     let blocks = model.blocks().count() as u64;
     let split = split(flags, blocks, pp);
@@ -46,28 +49,27 @@ pub(super) fn layout(flags: &FlagSet, world_size: u64, model: &ModelSpec) -> (Pa
         vpp,
         cp,
         ep: flags.degree("--expert-model-parallel-size"),
-        etp: flags.count("--expert-tensor-parallel-size").map_or(tp, |n| n as u32),
+        etp: flags
+            .text("--expert-tensor-parallel-size")
+            .map_or(tp, |_| flags.degree("--expert-tensor-parallel-size")),
         dp_replicate: if dp.is_multiple_of(instances) { instances } else { 1 },
         dp_shard: if dp.is_multiple_of(instances) { dp / instances } else { dp },
         zero_stage: zero_stage(flags),
         sequence_parallel: flags.has("--sequence-parallel") && tp > 1,
         micro_batch_size,
-        num_microbatches: global_batch.map_or(1, |batch| batch / (micro_batch_size * u64::from(dp))).max(1),
+        num_microbatches: global_batch
+            .map_or(1, |batch| batch / micro_batch_size.saturating_mul(u64::from(dp)))
+            .max(1),
         schedule: if vpp > 1 && pp > 1 { "interleaved-1f1b" } else { "1f1b" }.to_owned(),
         recompute: recompute(flags),
     };
-    let _ = (flags.has("--use-tp-pp-dp-mapping"), flags.text("--moe-token-dispatcher-type"));
     (parallel, split)
 }
 
 /// `world / (tp pp cp)`, at most the microbatches of a step: some published world sizes contradict the batch.
-fn data_parallel(flags: &FlagSet, world_size: u64, degrees: [u32; 3], most: Option<u64>) -> u32 {
-    let model: u64 = degrees.iter().map(|&degree| u64::from(degree)).product();
-    if model == 0 || world_size < model {
-        flags.fault("world size", &world_size.to_string(), &format!("a multiple of tp pp cp = {model}"));
-        return 1;
-    }
-    let dp = (world_size / model).min(most.unwrap_or(u64::MAX)).max(1);
+fn data_parallel(world_size: u64, degrees: [u32; 3], most: Option<u64>) -> u32 {
+    let model = degrees.iter().fold(1u64, |product, &degree| product.saturating_mul(u64::from(degree)));
+    let dp = (world_size / model.max(1)).min(most.unwrap_or(u64::MAX)).max(1);
     u32::try_from(dp).unwrap_or(u32::MAX)
 }
 
@@ -106,8 +108,8 @@ fn split(flags: &FlagSet, blocks: u64, pp: u32) -> Split {
 
 /// Stated blocks of the first or last rank, the rest evenly.
 fn uneven(blocks: u64, pp: u32, first: Option<u64>, last: Option<u64>) -> Split {
-    let middle =
-        u64::from(pp) - u64::from(first.is_some()) - u64::from(last.is_some()).min(u64::from(pp) - 1);
+    let pp = u64::from(pp).min(blocks + 2);
+    let middle = pp.saturating_sub(u64::from(first.is_some()) + u64::from(last.is_some()));
     let rest = blocks.saturating_sub(first.unwrap_or(0)).saturating_sub(last.unwrap_or(0));
     let each = rest.checked_div(middle).unwrap_or(0);
     let counts = first.into_iter().chain((0..middle).map(|_| each)).chain(last);
@@ -116,6 +118,7 @@ fn uneven(blocks: u64, pp: u32, first: Option<u64>, last: Option<u64>) -> Split 
 
 /// Only the embedding or only the loss counts as a block.
 fn one_end(blocks: u64, pp: u32, embedding: bool) -> Split {
+    let pp = u64::from(pp).min(blocks + 2) as u32;
     let each = (blocks + 1) / u64::from(pp);
     let short = if embedding { 0 } else { pp - 1 };
     Split::Blocks((0..pp).map(|rank| each.saturating_sub(u64::from(rank == short))).collect())
@@ -127,13 +130,14 @@ fn chunks(flags: &FlagSet, blocks: u64, pp: u32, split: &Split) -> u32 {
         return (stages as u32 / pp).max(1);
     }
     let per_chunk = flags.count("--num-layers-per-virtual-pipeline-stage");
-    let chunks = per_chunk.map(|layers| (blocks / (u64::from(pp) * layers)) as u32);
+    let chunks = per_chunk.map(|layers| (blocks / u64::from(pp).saturating_mul(layers)) as u32);
     chunks.unwrap_or_else(|| flags.degree("--num-virtual-stages-per-pipeline-rank")).max(1)
 }
 
 fn recompute(flags: &FlagSet) -> Recompute {
-    let layers = flags.count("--recompute-num-layers").map(|n| n as u32);
+    let layers = flags.at_most("--recompute-num-layers", 1 << 16).map(|n| n as u32);
     match (flags.text("--recompute-granularity"), flags.text("--recompute-method")) {
+        (None, _) if flags.has("--recompute-activations") => Recompute::Selective,
         (None, _) => Recompute::None,
         (Some("selective"), _) => Recompute::Selective,
         (Some("full"), Some("block")) => Recompute::Full { layers },

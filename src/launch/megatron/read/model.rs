@@ -1,22 +1,26 @@
 //! The model that Megatron-LM flags describe.
 
-use super::flags::FlagSet;
+use super::FlagSet;
 use cost_models::ModelSpec;
-use cost_models::model::{Activation, Attention, Block, Layer, Mlp, Norm};
+use cost_models::model::{Activation, Attention, Block, Mlp, Norm};
+
+/// Most layers of a model.
+const MOST_LAYERS: u64 = 10_000;
 
 /// Entries of the GPT-2 tokenizer, Megatron-LM's default.
 const GPT2_VOCAB: u64 = 50_257;
 
 /// The model.
 pub(super) fn model(flags: &FlagSet) -> ModelSpec {
-    let layers = flags.required("--num-layers").min(1 << 16);
-    let hidden = flags.required("--hidden-size");
-    let learned = matches!(flags.text("--position-embedding-type"), None | Some("learned_absolute"));
+    let layers = flags.required("--num-layers", MOST_LAYERS);
+    let hidden = flags.required("--hidden-size", 1 << 20);
+    let learned = matches!(flags.text("--position-embedding-type"), None | Some("learned_absolute"))
+        && !flags.has("--use-rotary-position-embeddings");
     let positions = flags.count("--max-position-embeddings");
-    let mtp = flags.count("--mtp-num-layers").unwrap_or(0).min(16);
-    let blocks: Vec<Block> = (0..layers).map(|index| block(flags, hidden, index, layers)).collect();
+    let mtp = flags.at_most("--mtp-num-layers", 16).unwrap_or(0);
+    let blocks = blocks(flags, hidden, layers);
     let last = blocks.last().copied();
-    let mut model = ModelSpec {
+    ModelSpec {
         name: "megatron-flags".to_owned(),
         family: "megatron".to_owned(),
         hidden,
@@ -26,13 +30,55 @@ pub(super) fn model(flags: &FlagSet) -> ModelSpec {
         max_positions: positions,
         norm: norm(flags),
         ..ModelSpec::default()
+    }
+    .with_blocks(blocks, last.into_iter().cycle().take(mtp as usize).collect())
+}
+
+/// Every block: dense or with experts, with a window or without.
+fn blocks(flags: &FlagSet, hidden: u64, layers: u64) -> Vec<Block> {
+    let bias = !flags.has("--disable-bias-linear");
+    let full = attention(flags, hidden, bias);
+    let windowed = full.with_window(window(flags), false);
+    let dense = Mlp::Dense { ffn: ffn(flags, hidden), activation: activation(flags) };
+    let routed = flags.count("--num-experts").map(|experts| moe(flags, hidden, experts));
+    let experts =
+        routed.map(|_| frequency(flags, "--moe-layer-freq", layers, |index, every| index % every == 0));
+    let windows =
+        frequency(flags, "--window-attn-skip-freq", layers, |index, every| (index + 1) % every != 0);
+    let block = |index: usize| Block {
+        attention: if windows.get(index).copied().unwrap_or(true) { windowed } else { full },
+        mlp: match (routed, &experts) {
+            (Some(routed), Some(pattern)) if pattern.get(index).copied().unwrap_or(true) => routed,
+            _ => dense,
+        },
+        norms: 2,
+        mlp_bias: bias,
     };
-    model.layers.push(Layer::Embedding);
-    model.layers.extend(blocks.into_iter().map(Layer::Block));
-    model.layers.push(Layer::FinalNorm);
-    model.layers.extend(last.into_iter().cycle().take(mtp as usize).map(Layer::Mtp));
-    model.layers.push(Layer::Head);
-    model
+    (0..layers as usize).map(block).collect()
+}
+
+/// Tokens each query sees: Megatron counts those to the left of it.
+fn window(flags: &FlagSet) -> Option<u64> {
+    let text = flags.text("--window-size")?;
+    let left =
+        text.trim_matches(['(', ')']).split(',').next().and_then(|left| left.trim().parse::<u64>().ok());
+    if left.is_none() {
+        flags.fault("--window-size", text, "two numbers such as 4095,0");
+    }
+    left.map(|left| left.saturating_add(1))
+}
+
+/// Which blocks a frequency picks: every n-th by `rule`, or a Python list expression such as `([0]*3+[1]*5)`.
+fn frequency(flags: &FlagSet, flag: &str, layers: u64, rule: fn(usize, usize) -> bool) -> Vec<bool> {
+    let Some(text) = flags.text(flag) else { return Vec::new() };
+    if let Ok(every) = text.parse::<usize>() {
+        return (0..layers as usize).map(|index| rule(index, every.max(1))).collect();
+    }
+    let pattern = pattern(text).filter(|pattern| pattern.len() as u64 == layers);
+    if pattern.is_none() {
+        flags.fault(flag, text, "a number, or a list with one 0 or 1 for each layer");
+    }
+    pattern.unwrap_or_default()
 }
 
 fn vocab(flags: &FlagSet) -> u64 {
@@ -50,14 +96,6 @@ fn norm(flags: &FlagSet) -> Norm {
     }
 }
 
-fn block(flags: &FlagSet, hidden: u64, index: u64, layers: u64) -> Block {
-    let bias = !flags.has("--disable-bias-linear");
-    let dense = Mlp::Dense { ffn: ffn(flags, hidden), activation: activation(flags) };
-    let experts = flags.count("--num-experts").filter(|_| has_experts(flags, index, layers));
-    let mlp = experts.map_or(dense, |experts| moe(flags, hidden, experts));
-    Block { attention: attention(flags, hidden, bias), mlp, norms: 2, mlp_bias: bias }
-}
-
 /// Inner width: four times the hidden width, two thirds of that (rounded to 64) with SwiGLU.
 fn ffn(flags: &FlagSet, hidden: u64) -> u64 {
     let default = if flags.has("--swiglu") { hidden * 4 * 2 / 3 / 64 * 64 } else { 4 * hidden };
@@ -65,15 +103,18 @@ fn ffn(flags: &FlagSet, hidden: u64) -> u64 {
 }
 
 fn activation(flags: &FlagSet) -> Activation {
-    match (flags.has("--swiglu"), flags.has("--squared-relu")) {
-        (true, _) => Activation::Swiglu,
-        (_, true) => Activation::SquaredRelu,
+    let clamped = flags.text("--activation-func-clamp-value").is_some();
+    match (flags.has("--swiglu"), flags.has("--squared-relu"), flags.has("--quick-geglu")) {
+        (true, ..) => Activation::Swiglu,
+        (_, true, _) => Activation::SquaredRelu,
+        (.., true) if clamped => Activation::ClampedSwiglu,
+        (.., true) => Activation::Geglu,
         _ => Activation::Gelu,
     }
 }
 
 fn attention(flags: &FlagSet, hidden: u64, bias: bool) -> Attention {
-    let heads = flags.required("--num-attention-heads");
+    let heads = flags.required("--num-attention-heads", 1 << 16);
     let qk_norm = flags.has("--qk-layernorm");
     if flags.has("--multi-latent-attention") {
         return Attention::Latent {
@@ -106,8 +147,8 @@ fn attention(flags: &FlagSet, hidden: u64, bias: bool) -> Attention {
         qk_norm_parameters: if qk_norm { width } else { 0 },
         qkv_bias: bias || flags.has("--add-qkv-bias"),
         output_bias: bias,
-        sinks: false,
-        output_gate: false,
+        sinks: flags.text("--softmax-type") == Some("learnable"),
+        output_gate: flags.has("--attention-output-gate"),
         shared_kv: false,
     }
 }
@@ -123,23 +164,10 @@ fn moe(flags: &FlagSet, hidden: u64, experts: u64) -> Mlp {
         activation: activation(flags),
         expert_bias: bias,
         router_bias: flags.has("--moe-router-enable-expert-bias"),
-        group_limit: None,
+        group_limit: flags.count("--moe-router-group-topk"),
         sigmoid_router: flags.text("--moe-router-score-function") == Some("sigmoid"),
         dense_ffn: 0,
     }
-}
-
-/// `--moe-layer-freq`: every n-th block, or a Python list expression such as `([0]*3+[1]*5)`.
-fn has_experts(flags: &FlagSet, index: u64, layers: u64) -> bool {
-    let Some(text) = flags.text("--moe-layer-freq") else { return true };
-    if let Ok(every) = text.parse::<u64>() {
-        return every > 0 && index.is_multiple_of(every);
-    }
-    let pattern = pattern(text).filter(|pattern| pattern.len() as u64 == layers);
-    if pattern.is_none() {
-        flags.fault("--moe-layer-freq", text, "a number, or a list with one 0 or 1 for each layer");
-    }
-    pattern.is_none_or(|pattern| pattern[index as usize])
 }
 
 /// Sums of lists of 0 and 1, each with an optional repetition.
@@ -151,6 +179,9 @@ fn pattern(text: &str) -> Option<Vec<bool>> {
         let items = list.strip_prefix('[')?.strip_suffix(']')?;
         let items: Vec<bool> = items.split(',').map(|item| item == "1").collect();
         let times: usize = times.parse().ok().filter(|n| *n <= 1 << 16)?;
+        if all.len() + items.len().saturating_mul(times) > MOST_LAYERS as usize {
+            return None;
+        }
         all.extend(items.iter().copied().cycle().take(items.len() * times));
     }
     Some(all)

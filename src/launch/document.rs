@@ -1,0 +1,247 @@
+//! What people hand in: a shell script or line, or a JSON, YAML or TOML document. Read strictly: too large, too deep and
+//! doubled keys are refused; nothing is run.
+
+use super::words;
+use crate::error::AppError;
+use serde::Deserialize;
+use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Number, Value};
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// Largest configuration that is read, in bytes. Real ones have some kilobytes.
+pub const MOST_BYTES: usize = 4 << 20;
+
+/// Most keys of a configuration.
+const MOST_KEYS: usize = 100_000;
+
+/// A configuration, by its form.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Document {
+    /// The words of a command line or script, and the variables it sets.
+    Words {
+        /// In order.
+        words: Vec<String>,
+        /// Assignments before or between them.
+        variables: BTreeMap<String, String>,
+    },
+    /// A tree of keys.
+    Tree(Value),
+}
+
+/// Reads a configuration; its form is seen from the file's ending or its first character.
+///
+/// # Errors
+/// [`AppError::Content`] for text that is too large, or wrong in its form (with line and column).
+pub fn parse(origin: &str, text: &str) -> Result<Document, AppError> {
+    if text.len() > MOST_BYTES {
+        let message =
+            format!("has {} MiB, a launcher's configuration at most {}", text.len() >> 20, MOST_BYTES >> 20);
+        return Err(AppError::content(origin, message));
+    }
+    let ends = |endings: &[&str]| endings.iter().any(|ending| origin.ends_with(ending));
+    let start = text.trim_start();
+    if start.is_empty() {
+        return Err(AppError::content(origin, "is empty"));
+    }
+    let tree = if ends(&[".json"]) || start.starts_with('{') {
+        from_json(text)
+    } else if ends(&[".toml"]) {
+        toml::from_str::<Strict>(text).map_err(|error| error.to_string())
+    } else if ends(&[".yaml", ".yml"]) || !has_flags(text) {
+        serde_norway::from_str::<Strict>(text).map_err(|error| error.to_string())
+    } else {
+        return Ok(script(text));
+    };
+    let tree = tree.map_err(|message| AppError::content(origin, message.trim_end().to_owned()))?;
+    Ok(Document::Tree(tree.0))
+}
+
+fn from_json(text: &str) -> Result<Strict, String> {
+    serde_json::from_str::<Strict>(text).map_err(|error| error.to_string())
+}
+
+fn script(text: &str) -> Document {
+    let (words, variables) = words::split(text);
+    Document::Words { words, variables }
+}
+
+/// Whether a text has a flag at the start of a word: then it is a command line.
+fn has_flags(text: &str) -> bool {
+    text.split_whitespace().any(|word| {
+        let name = word.trim_start_matches(['(', '"', '\'']);
+        name.starts_with("--") && name[2..].starts_with(|c: char| c.is_ascii_alphabetic())
+    }) && !text.lines().any(|line| line.trim_start().starts_with("--") && line.contains(": "))
+}
+
+/// The values of a tree under dotted keys: a list of scalars is its words, anything else in a list its JSON.
+#[must_use]
+pub fn flatten(tree: &Value) -> BTreeMap<String, String> {
+    let mut flat = BTreeMap::new();
+    walk(tree, String::new(), &mut flat);
+    flat
+}
+
+fn walk(value: &Value, path: String, flat: &mut BTreeMap<String, String>) {
+    if flat.len() >= MOST_KEYS {
+        return;
+    }
+    match value {
+        Value::Object(map) => {
+            for (key, value) in map {
+                let inner = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+                walk(value, inner, flat);
+            }
+        }
+        other => {
+            flat.insert(path, scalar(other));
+        }
+    }
+}
+
+/// A value as a flag's text.
+#[must_use]
+pub fn scalar(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Null => "null".to_owned(),
+        Value::Array(items) if !items.iter().any(|item| item.is_array() || item.is_object()) => {
+            items.iter().map(scalar).collect::<Vec<_>>().join(" ")
+        }
+        other => other.to_string(),
+    }
+}
+
+/// A value of any of the formats, whose maps have no key twice.
+#[derive(Debug)]
+struct Strict(Value);
+
+impl<'de> Deserialize<'de> for Strict {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(StrictVisitor).map(Self)
+    }
+}
+
+struct StrictVisitor;
+
+impl<'de> Visitor<'de> for StrictVisitor {
+    type Value = Value;
+
+    fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("a value")
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(Value::Bool(value))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(Value::Number(value.into()))
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(Value::Number(value.into()))
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
+        Ok(Number::from_f64(value).map_or_else(|| Value::String(value.to_string()), Value::Number))
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+        Ok(Value::String(value.to_owned()))
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_none<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        Strict::deserialize(deserializer).map(|strict| strict.0)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
+        let mut list = Vec::new();
+        while let Some(item) = items.next_element::<Strict>()? {
+            list.push(item.0);
+        }
+        Ok(Value::Array(list))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
+        let mut map = Map::new();
+        while let Some(key) = entries.next_key::<Key>()? {
+            if map.contains_key(&key.0) {
+                let shown: String = key.0.chars().take(60).collect();
+                return Err(A::Error::custom(format!("key `{shown}` stands twice")));
+            }
+            let value = entries.next_value::<Strict>()?;
+            map.insert(key.0, value.0);
+        }
+        Ok(Value::Object(map))
+    }
+}
+
+/// A key: a text, or in YAML another scalar.
+struct Key(String);
+
+impl<'de> Deserialize<'de> for Key {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let value = Strict::deserialize(deserializer)?.0;
+        match value {
+            Value::Object(_) | Value::Array(_) => Err(D::Error::custom("a key is a list or a map")),
+            other => Ok(Self(scalar(&other))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tree(origin: &str, text: &str) -> Result<Value, String> {
+        match parse(origin, text).map_err(|error| error.to_string())? {
+            Document::Tree(tree) => Ok(tree),
+            Document::Words { words, .. } => Err(words.join(" ")),
+        }
+    }
+
+    #[test]
+    fn the_three_tree_formats_say_the_same() {
+        let json = tree("a.json", r#"{"a": {"b": 1, "c": [1, 2], "d": true}}"#);
+        assert_eq!(json, tree("a.yaml", "a:\n  b: 1\n  c: [1, 2]\n  d: true\n"));
+        assert_eq!(json, tree("a.toml", "[a]\nb = 1\nc = [1, 2]\nd = true\n"));
+        let flat = flatten(&json.expect("a tree"));
+        assert_eq!(flat.get("a.c").map(String::as_str), Some("1 2"));
+        assert_eq!(flat.get("a.d").map(String::as_str), Some("true"));
+    }
+
+    #[test]
+    fn doubled_keys_depth_and_size_are_refused() {
+        for (origin, text) in
+            [("a.json", r#"{"a": 1, "a": 2}"#), ("a.yaml", "a: 1\na: 2\n"), ("a.toml", "a = 1\na = 2\n")]
+        {
+            assert!(parse(origin, text).is_err(), "{origin}");
+        }
+        assert!(parse("a.json", &("[".repeat(100_000) + &"]".repeat(100_000))).is_err());
+        assert!(parse("a.yaml", &"[".repeat(100_000)).is_err());
+        assert!(parse("a.toml", &("a = ".to_owned() + &"[".repeat(100_000))).is_err());
+        assert!(parse("a.json", &" ".repeat(MOST_BYTES + 1)).is_err());
+        assert!(parse("a.json", "").is_err());
+    }
+
+    #[test]
+    fn an_alias_bomb_is_refused() {
+        let mut text = "a: &a [x, x, x, x, x, x, x, x, x]\n".to_owned();
+        for (name, before) in
+            ["b", "c", "d", "e", "f", "g", "h", "i"].iter().zip(["a", "b", "c", "d", "e", "f", "g", "h"])
+        {
+            let list = vec![format!("*{before}"); 9].join(", ");
+            text += &format!("{name}: &{name} [{list}]\n");
+        }
+        assert!(parse("bomb.yaml", &text).is_err());
+    }
+}
