@@ -53,6 +53,7 @@ struct Reader {
     word: String,
     started: bool,
     depth: i32,
+    array: bool,
 }
 
 impl Reader {
@@ -67,6 +68,9 @@ impl Reader {
             return;
         }
         let word = std::mem::take(&mut self.word);
+        if std::mem::take(&mut self.array) && word.is_empty() {
+            return;
+        }
         match word.split_once('=').filter(|(name, _)| is_name(name.trim_end_matches('+'))) {
             Some((name, value)) => {
                 let kept = self.variables.entry(name.trim_end_matches('+').to_owned()).or_default();
@@ -151,7 +155,7 @@ fn variable(symbols: &mut Symbols, reader: &mut Reader, whole: bool) {
             let rest = &inner[name.len()..];
             let default = rest.strip_prefix(":-").or_else(|| rest.strip_prefix('-'));
             match (reader.variables.get(&name).cloned(), default) {
-                _ if rest.starts_with("[@]") || rest.starts_with("[*]") => {}
+                _ if rest.starts_with("[@]") || rest.starts_with("[*]") => reader.array = true,
                 (Some(value), _) => reader.put(&value, whole),
                 (None, Some(default)) => reader.put(default, whole),
                 (None, None) => reader.put(&format!("${{{inner}}}"), true),
