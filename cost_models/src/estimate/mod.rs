@@ -120,8 +120,8 @@ impl Edge {
         let reserve = &run.runtime.memory.reserve;
         let slack = capacity - fullest;
         let deviation = (reserve.scatter * fullest).max(1.0);
-        let fits = slack >= 0.0;
-        let near = fits && slack < deviation;
+        let fits = fullest <= reserve.default_limit(capacity);
+        let near = slack >= 0.0 && slack < deviation;
         let closeness = if near { 1.0 - slack / deviation } else { 0.0 };
         let warning = near.then(|| {
             format!(
