@@ -24,6 +24,9 @@ pub struct Layout<'a> {
     pub body: usize,
 }
 
+/// Schedules whose steps overlap, as the step model has them.
+const STAGGERED: [&str; 3] = ["zb-1p", "zb-2p", "zb-v"];
+
 /// Halvings of the interval in which the least feasible bound is searched: to 1e-7 of it.
 const HALVINGS: u32 = 20;
 
@@ -48,12 +51,29 @@ impl Layout<'_> {
         self.pipeline.vpp == 1 && self.has_whole_loop()
     }
 
-    fn has_whole_loop(&self) -> bool {
-        let definition = self.pipeline.schedule.kind.definition();
-        definition.placement == Placement::Loop && self.pipeline.schedule.vocabulary == Vocabulary::Whole
+    /// Whether the next step's first forwards may start before this step has ended on all ranks, so that a step takes as long
+    /// as its slowest rank (optimizer post-validation, arXiv 2401.10241, section 4).
+    #[must_use]
+    pub fn is_staggered(&self) -> bool {
+        STAGGERED.contains(&self.pipeline.schedule.kind.name())
     }
 
-    /// Whether the backward is split, so that the previous stage waits for the input gradient only.
+    fn has_whole_loop(&self) -> bool {
+        let definition = self.pipeline.schedule.kind.definition();
+        !self.is_staggered()
+            && definition.placement == Placement::Loop
+            && self.pipeline.schedule.vocabulary == Vocabulary::Whole
+    }
+
+    /// Seconds of a hop, of which a rank's work has one in front and one behind. A rank may do weight gradients of a split
+    /// backward while the last gradient travels, so that only the one in front counts.
+    #[must_use]
+    pub fn hop(&self) -> f64 {
+        let hop = self.times.least_hop();
+        if self.splits_backward() { 0.5 * hop } else { hop }
+    }
+
+    /// Whether the backward is split into input and weight gradients.
     #[must_use]
     pub fn splits_backward(&self) -> bool {
         self.pipeline.schedule.kind.definition().splits_backward
@@ -149,8 +169,9 @@ impl Layout<'_> {
         }
         let recompute = self.pipeline.recompute;
         let largest = self.times.granular_load(self.mesh.pp, recompute) * self.microbatches();
+        // A split may leave two stages empty, which send nothing.
         let stages = f64::from(self.mesh.pp) * f64::from(self.pipeline.vpp);
-        let hops = 2.0 * (stages - 1.0) * self.times.least_hop();
+        let hops = 2.0 * (stages - 3.0).max(0.0) * self.times.least_hop();
         let round_trip = self.times.forward(&whole) + self.times.stage(&whole, keep(recompute))[1] + hops;
         load.max(largest).max(round_trip)
     }
@@ -197,7 +218,7 @@ impl Layout<'_> {
         if units < ranks {
             return false;
         }
-        let hop = 2.0 * self.times.least_hop();
+        let hop = 2.0 * self.hop();
         let mut start = 0;
         for rank in 0..ranks {
             let before = self.lead_before(start) + hop * rank as f64;
@@ -218,7 +239,7 @@ impl Layout<'_> {
 
     fn lead_before(&self, unit: usize) -> f64 {
         let [forward, input, weight] = self.times.stage(&(0..unit), keep(self.pipeline.recompute));
-        if self.splits_backward() { forward + input } else { forward + input + weight }
+        if self.splits_backward() { forward } else { forward + input + weight }
     }
 }
 

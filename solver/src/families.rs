@@ -20,7 +20,8 @@ pub struct Slack {
     pub last: usize,
 }
 
-/// All balanced splits of a model into `stages` stages on `ranks` ranks, without repetition, the most even first.
+/// All balanced splits of a model into `stages` stages on `ranks` ranks that leave no middle stage empty, without repetition,
+/// the most even first.
 #[must_use]
 pub fn balanced(units: &Units, stages: usize, ranks: usize, slack: Slack) -> Vec<Ends> {
     let blocks = units.len() - units.leading() - units.trailing();
@@ -32,7 +33,10 @@ pub fn balanced(units: &Units, stages: usize, ranks: usize, slack: Slack) -> Vec
         }
     }
     let mut seen: Vec<Vec<usize>> = Vec::with_capacity(counts.len());
-    for count in counts {
+    let middle = |counts: &[usize]| {
+        counts.get(1..stages - 1).is_none_or(|middle| middle.iter().all(|&count| count > 0))
+    };
+    for count in counts.into_iter().filter(|counts| middle(counts)) {
         if !seen.contains(&count) {
             seen.push(count);
         }

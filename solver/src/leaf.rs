@@ -197,6 +197,9 @@ impl Leaf<'_, '_> {
             return self.layout.average_load();
         }
         let placement = self.placement().ranks_of_stages(mesh.pp, ends.len() as u32);
+        if self.layout.is_staggered() {
+            return self.largest_load(ends, &placement);
+        }
         let costs = self.op_costs(ends);
         let microbatches = u32::try_from(mesh.num_microbatches).unwrap_or(u32::MAX);
         let input = BoundInput {
@@ -224,14 +227,25 @@ impl Leaf<'_, '_> {
         bound(&input, &costs).max(ordered).max(trips)
     }
 
+    /// Work of the fullest rank.
+    fn largest_load(&self, ends: &Ends, ranks: &[u16]) -> f64 {
+        let mut loads = vec![0.0; self.layout.mesh.pp as usize];
+        for (range, &rank) in ranges(ends).zip(ranks) {
+            loads[usize::from(rank)] += self.layout.times.work(&range, self.layout.pipeline.recompute);
+        }
+        self.layout.mesh.num_microbatches as f64 * loads.into_iter().fold(0.0, f64::max)
+    }
+
+    /// Times and hops of a split; an empty stage sends nothing of its own.
     fn op_costs(&self, ends: &Ends) -> OpCosts {
         let times = self.layout.times;
-        let hop = |end: &usize| Hop { latency: times.hop_after(*end), transfer: 0.0 };
+        let recompute = self.layout.pipeline.recompute;
+        let latency = |range: Range<usize>| if range.is_empty() { 0.0 } else { times.hop_after(range.end) };
+        let hops =
+            ranges(ends).take(ends.len() - 1).map(|range| Hop { latency: latency(range), transfer: 0.0 });
         OpCosts {
-            stages: ranges(ends)
-                .map(|range| times.op_times(&range, self.layout.pipeline.recompute))
-                .collect(),
-            hops: ends[..ends.len() - 1].iter().map(hop).collect(),
+            stages: ranges(ends).map(|range| times.op_times(&range, recompute)).collect(),
+            hops: hops.collect(),
             ..OpCosts::default()
         }
     }
@@ -312,7 +326,7 @@ impl Leaf<'_, '_> {
             layers: times.len(),
             stages: self.layout.mesh.pp as usize,
             microbatches: self.layout.mesh.num_microbatches as f64,
-            hop: times.least_hop(),
+            hop: self.layout.hop(),
         }
     }
 }
@@ -345,7 +359,7 @@ impl StageCosts for ChainCosts<'_, '_> {
         }
         let [forward, input, weight] = layout.times.stage(&layers, layout.pipeline.recompute);
         let work = forward + input + weight;
-        let lead = if layout.splits_backward() { forward + input } else { work };
+        let lead = if layout.splits_backward() { forward } else { work };
         Some(StageTimes { work, lead })
     }
 

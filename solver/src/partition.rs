@@ -8,8 +8,8 @@
 //! T >= max over i of ( sum of (a_j + 2 c) for j < i  +  m w_i )
 //! ```
 //!
-//! with `w` the forward and backward of one microbatch on a stage, `a` the forward and the part of the backward that
-//! the previous stage waits for, `c` a hop. The maximum over suffixes obeys `G_i = max(m w_i, a_i + 2 c + G_(i+1))`, so
+//! with `w` the forward and backward of one microbatch on a stage, `a` the part of it that must come before the next rank
+//! begins and after it ends (all of it with a fused backward, the forward where the backward is split), `c` a hop. The maximum over suffixes obeys `G_i = max(m w_i, a_i + 2 c + G_(i+1))`, so
 //! that the best split from a layer on does not depend on the layers before it: [`SplitTable`] holds its value for
 //! every stage and first layer. [`Splits`] then lists complete splits by rising bound, best first, for as long as the
 //! caller wants: until the simulated time of one is no more than the bound of the next.
@@ -23,7 +23,7 @@ use std::ops::Range;
 pub struct StageTimes {
     /// Forward and backward: what the rank is busy for.
     pub work: f64,
-    /// Forward, and the part of the backward that the previous stage waits for.
+    /// What comes before the next rank begins or after it ends: all of it, or the forward where the backward is split.
     pub lead: f64,
 }
 

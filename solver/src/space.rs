@@ -8,7 +8,7 @@ use crate::constraint::Constraints;
 use crate::term::{Field, Term};
 use cluster_profiles::Cluster;
 use cost_models::rules::{Engine, Facts, RecomputeFreedom};
-use cost_models::schedule::{GroupRule, Schedule, ScheduleShape};
+use cost_models::schedule::{Schedule, ScheduleShape};
 use cost_models::{ParallelConfig, Recompute};
 use std::collections::BTreeMap;
 
@@ -168,9 +168,10 @@ impl<'a> SearchSpace<'a> {
         let mut meshes = Meshes::default();
         let mut scratch = ParallelConfig::default();
         let world = self.facts.world;
-        for tp in divisors(world) {
-            for cp in divisors(world / tp) {
-                for pp in divisors(world / tp / cp) {
+        let degrees = |able: bool, ranks: u64| if able { divisors(ranks) } else { vec![1] };
+        for tp in degrees(self.engine.tensor, world) {
+            for cp in degrees(self.engine.context, world / tp) {
+                for pp in degrees(self.engine.pipeline, world / tp / cp) {
                     self.add_grid([tp, cp, pp, world / tp / cp / pp], &mut scratch, &mut meshes);
                 }
             }
@@ -286,7 +287,7 @@ impl<'a> SearchSpace<'a> {
         for schedule in self.schedules_for(mesh) {
             set_schedule(&mut scratch, &schedule.to_string());
             for vpp in self.chunk_counts(schedule, mesh) {
-                let shape_fault = self.shape_fault(schedule, mesh, vpp);
+                let shape_fault = Self::shape_fault(schedule, mesh, vpp);
                 for &recompute in &self.recomputes {
                     let pipeline = Pipeline { schedule, vpp, recompute };
                     pipeline.write(&mut scratch);
@@ -320,16 +321,14 @@ impl<'a> SearchSpace<'a> {
         self.engine.first_broken(&self.facts, parallel)
     }
 
-    fn shape_fault(&self, schedule: Schedule, mesh: &Mesh, vpp: u32) -> Option<&'static str> {
-        schedule.kind.check(&self.shape(mesh, vpp)).is_err().then_some("schedule")
+    fn shape_fault(schedule: Schedule, mesh: &Mesh, vpp: u32) -> Option<&'static str> {
+        schedule.kind.check(&Self::shape(mesh, vpp)).is_err().then_some("schedule")
     }
 
-    /// The shape a schedule runs in.
-    #[must_use]
-    pub fn shape(&self, mesh: &Mesh, vpp: u32) -> ScheduleShape {
+    /// The shape a schedule runs in, with the groups of microbatches that the cost model simulates.
+    fn shape(mesh: &Mesh, vpp: u32) -> ScheduleShape {
         let microbatches = u32::try_from(mesh.num_microbatches).unwrap_or(u32::MAX);
-        let group_rule = if self.engine.name == "fsdp2" { GroupRule::Torch } else { GroupRule::Megatron };
-        ScheduleShape { group_rule, ..ScheduleShape::new(mesh.pp, microbatches).with_chunks(vpp) }
+        ScheduleShape::new(mesh.pp, microbatches).with_chunks(vpp)
     }
 
     /// Without a pipeline all schedules of whole microbatches are one.

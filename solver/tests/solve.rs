@@ -10,12 +10,16 @@ use cost_models::{
 };
 use serde_json::json;
 use solver::units::Units;
-use solver::{Constraints, Outcome, Problem, Silent, Solution, solve};
+use solver::{Constraints, Objective, Outcome, Problem, Silent, Solution, solve};
 
 fn small_model() -> ModelSpec {
     let sizes =
         json!({"layers": 5, "hidden": 4096, "heads": 32, "kv_heads": 8, "ffn": 14336, "vocab": 128_256});
     ModelSpec::from_compact("small", &sizes).expect("sizes are sound")
+}
+
+fn catalogue(name: &str) -> ModelSpec {
+    cost_models::model::catalog::get(name).expect("a catalogue model")
 }
 
 fn cluster(gpus: u64) -> Cluster {
@@ -267,4 +271,172 @@ fn what_is_fixed_and_forbidden_is_kept() {
     assert!(matches!(parallel.recompute, Recompute::Full { .. }));
     assert!(plan(&["recompute=full:1"], &[]).recompute != Recompute::None);
     assert!(plan(&[], &["tp<=8"]).tp == 16);
+}
+
+fn outcome(problem: &Problem) -> Outcome {
+    solve(problem, &Silent).expect("the problem is sound")
+}
+
+#[test]
+fn what_cannot_fit_names_the_term_the_shortfall_and_changes_that_work() {
+    let (model, cluster, runtime) = (catalogue("llama-3.1-70b"), cluster(8), runtime("megatron-core"));
+    let workload = workload(16, 8192);
+    let problem = Problem::new(&model, &cluster, &workload, &runtime);
+    let Outcome::Infeasible(answer) = outcome(&problem) else { panic!("70B trains on 8 GPUs") };
+    assert!(answer.shortfall_bytes > Bytes::ZERO, "{answer:?}");
+    let leanest = answer.leanest.as_ref().expect("a legal layout");
+    assert_eq!(leanest.memory.peak_bytes - problem.limit(), answer.shortfall_bytes);
+    let (_, largest) =
+        leanest.memory.terms().into_iter().find(|(term, _)| *term == answer.binding_term).expect("a term");
+    assert!(leanest.memory.terms().iter().all(|(_, bytes)| *bytes <= largest), "{answer:?}");
+    let changes: Vec<&str> = answer.nearest.iter().map(|change| change.change.as_str()).collect();
+    assert!(
+        changes.iter().any(|change| change.starts_with("use ") && change.ends_with("GPUs")),
+        "{changes:?}"
+    );
+    assert!(changes.iter().any(|change| change.starts_with("offload")), "{changes:?}");
+}
+
+#[test]
+fn a_batch_that_no_layout_divides_is_a_rule_not_a_crash() {
+    let (model, cluster, runtime) = (small_model(), cluster(8), runtime("fsdp1"));
+    let workload = workload(12, 4096);
+    let Outcome::Infeasible(answer) = outcome(&Problem::new(&model, &cluster, &workload, &runtime)) else {
+        panic!("12 sequences on 8 data-parallel ranks")
+    };
+    assert_eq!((answer.binding_term.as_str(), answer.shortfall_bytes), ("M12", Bytes::ZERO), "{answer:?}");
+    assert!(answer.nearest.iter().any(|change| change.change == "use a global batch of 8"), "{answer:?}");
+}
+
+#[test]
+fn contradictory_and_empty_wishes_are_answered_with_the_way_out() {
+    let (model, cluster, workload, runtime) =
+        (small_model(), cluster(16), workload(64, 4096), runtime("megatron-core"));
+    let with = |fix: &[&str], forbid: &[&str]| Problem {
+        constraints: Constraints::parse(fix, forbid).expect("terms"),
+        ..Problem::new(&model, &cluster, &workload, &runtime)
+    };
+    let error = solve(&with(&["tp=16"], &["cross-node-tp"]), &Silent).expect_err("16 GPUs are two nodes");
+    assert!(
+        error.to_string().contains("--fix tp=16") && error.to_string().contains("cross-node-tp"),
+        "{error}"
+    );
+    let error = solve(&with(&["schedule=zb-h1"], &[]), &Silent).expect_err("not one of Megatron's");
+    assert!(error.to_string().contains("interleaved-1f1b"), "{error}");
+    let Outcome::Infeasible(answer) = outcome(&with(&["tp=3"], &[])) else { panic!("tp 3 of 16 GPUs") };
+    assert_eq!(answer.binding_term, "constraint");
+    assert!(answer.nearest.iter().any(|change| change.change == "drop --fix tp=3"), "{answer:?}");
+}
+
+#[test]
+fn a_time_limit_is_kept() {
+    let (model, cluster, workload, runtime) =
+        (catalogue("deepseek-v3"), cluster(2048), workload(8192, 4096), runtime("megatron-core"));
+    for limit in [0, 1] {
+        let problem = Problem {
+            time_limit: Some(std::time::Duration::from_millis(limit)),
+            ..Problem::new(&model, &cluster, &workload, &runtime)
+        };
+        let start = std::time::Instant::now();
+        let answer = outcome(&problem);
+        assert!(start.elapsed().as_secs_f64() < 2.0, "{limit} ms took {:?}", start.elapsed());
+        assert!(!matches!(answer, Outcome::Infeasible(_)), "a limit proves nothing");
+    }
+}
+
+#[test]
+fn a_cancelled_search_answers_with_its_best_and_the_gap() {
+    #[derive(Default)]
+    struct StopAtFirst(std::sync::atomic::AtomicBool);
+    impl solver::Observer for StopAtFirst {
+        fn progress(&self, progress: solver::Progress) {
+            self.0.store(progress.best.is_some(), std::sync::atomic::Ordering::Relaxed);
+        }
+        fn cancelled(&self) -> bool {
+            self.0.load(std::sync::atomic::Ordering::Relaxed)
+        }
+    }
+    let (model, cluster, workload, runtime) =
+        (moe_model(), cluster(16), workload(64, 4096), runtime("megatron-core"));
+    let problem = Problem::new(&model, &cluster, &workload, &runtime);
+    let Outcome::Solved(early) = solve(&problem, &StopAtFirst::default()).expect("sound") else {
+        panic!("none found")
+    };
+    let best = solution(&problem).expect("it fits");
+    assert!(early.certificate.bound_seconds <= best.estimate.step_time_seconds);
+    assert!(early.estimate.step_time_seconds >= best.estimate.step_time_seconds);
+    assert_eq!(early.certificate.gap > 0.0, early.certificate.status == solver::Status::Feasible);
+}
+
+#[test]
+fn uneven_stages_beat_even_ones_where_the_head_is_heavy() {
+    let (model, cluster, workload, runtime) =
+        (catalogue("llama-3.1-70b"), cluster(64), workload(256, 2048), runtime("megatron-core"));
+    let constraints = Constraints::parse(&["tp=2,pp=8,cp=1,schedule=1f1b"], &[]).expect("terms");
+    let problem = Problem { constraints, ..Problem::new(&model, &cluster, &workload, &runtime) };
+    let best = solution(&problem).expect("it fits");
+    let even = cost_models::stages::stages_from_blocks(
+        &model,
+        &best.parallel,
+        &[10; 8],
+        cost_models::schedule::Placement::Loop,
+    )
+    .expect("80 blocks");
+    let parallel = &best.parallel;
+    let run = TrainingRun {
+        model: &model,
+        cluster: &cluster,
+        workload: &workload,
+        runtime: &runtime,
+        parallel,
+        stages: &even,
+    };
+    let even_step = estimate(&run).expect("legal").step_time_seconds;
+    assert!(best.estimate.step_time_seconds < even_step, "{:?} {even_step:?}", best.stages);
+}
+
+#[test]
+fn awkward_numbers_of_layers_plan_without_padding() {
+    for (name, gpus, pp, batch) in
+        [("qwen3-235b-a22b", 128, 16, 256), ("deepseek-v3", 1024, 16, 1024), ("gemma-2-27b", 32, 4, 64)]
+    {
+        let (model, cluster, workload, runtime) =
+            (catalogue(name), cluster(gpus), workload(batch, 4096), runtime("megatron-core"));
+        let fix = format!("pp={pp}");
+        let constraints = Constraints::parse(&[fix.as_str()], &[]).expect("a term");
+        let problem = Problem { constraints, top: 1, ..Problem::new(&model, &cluster, &workload, &runtime) };
+        let best = solution(&problem).unwrap_or_else(|| panic!("{name} does not fit"));
+        let layers: usize = best.stages.0.iter().map(|stage| stage.layer_range().len()).sum();
+        assert_eq!(layers, model.layers.len(), "{name}");
+        assert_eq!(best.parallel.pp, pp);
+    }
+}
+
+#[test]
+fn other_objectives_find_what_they_ask_for() {
+    let (model, cluster, workload, runtime) =
+        (moe_model(), cluster(32), workload(64, 4096), runtime("megatron-core"));
+    let with =
+        |objective| Problem { objective, top: 1, ..Problem::new(&model, &cluster, &workload, &runtime) };
+    let fastest = solution(&with(Objective::StepTime)).expect("it fits");
+    let step = fastest.estimate.step_time_seconds;
+    let fewest = |within| solution(&with(Objective::Gpus { within })).expect("it fits");
+    let (tight, loose) = (fewest(step * 1.05), fewest(step * 4.0));
+    assert!(
+        tight.estimate.step_time_seconds <= step * 1.05 && loose.estimate.step_time_seconds <= step * 4.0
+    );
+    assert!(
+        loose.cluster.gpu_count() < tight.cluster.gpu_count(),
+        "{} {}",
+        loose.cluster.gpu_count(),
+        tight.cluster.gpu_count()
+    );
+    let dollars =
+        |solution: &Solution| solution.estimate.step_time_seconds.get() * solution.cluster.gpu_count() as f64;
+    let cheapest = solution(&with(Objective::TokensPerDollar)).expect("it fits");
+    assert!(
+        [&fastest, &tight, &loose]
+            .into_iter()
+            .all(|other| dollars(&cheapest) <= dollars(other) * (1.0 + 1e-9))
+    );
 }

@@ -36,6 +36,8 @@ pub struct Engine {
     pub stages: StageFreedom,
     /// Recompute it offers.
     pub recompute: RecomputeFreedom,
+    /// Whether it has pipeline parallelism.
+    pub pipeline: bool,
     /// Whether it has tensor parallelism.
     pub tensor: bool,
     /// Whether it has context parallelism.
@@ -197,6 +199,7 @@ const BASE: Engine = Engine {
     schedules: &["1f1b", "interleaved-1f1b"],
     stages: StageFreedom::Own,
     recompute: RecomputeFreedom::Layers,
+    pipeline: true,
     tensor: true,
     context: false,
     expert: false,
@@ -264,6 +267,7 @@ pub const ENGINES: &[Engine] = &[
         zero_stages: &[2, 3],
         schedules: &["1f1b"],
         recompute: RecomputeFreedom::AllOrNone,
+        pipeline: false,
         tensor: false,
         sequence: false,
         hybrid_sharding: true,

@@ -75,6 +75,12 @@ struct Missing {
 
 const MISSING: &[Missing] = &[
     Missing {
+        id: "A8",
+        what: "pipeline parallelism",
+        used: |engine, p| !engine.pipeline && p.pp > 1,
+        hint: |_| Some("pp 1 works".to_owned()),
+    },
+    Missing {
         id: "E1",
         what: "tensor parallelism",
         used: |engine, p| !engine.tensor && p.tp > 1,

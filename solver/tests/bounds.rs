@@ -1,0 +1,152 @@
+//! No bound of the search is above the step time that `estimate` gives, for layouts drawn at random.
+
+#![allow(clippy::expect_used, clippy::unwrap_used, clippy::panic)]
+
+use cluster_profiles::{Cluster, Precision, catalog};
+use cost_models::{
+    ModelSpec, Optimizer, ParallelConfig, Recompute, Runtime, TrainingRun, Workload, estimate,
+};
+use solver::bound::Layout;
+use solver::families::{Slack, balanced};
+use solver::leaf::Leaf;
+use solver::space::{Pipeline, Pruned, SearchSpace};
+use solver::splits::stage_map;
+use solver::tables::Tables;
+use solver::units::Units;
+use solver::{Constraints, Problem};
+
+/// A linear congruential generator: the same layouts on every run.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, high: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) as usize % high.max(1)
+    }
+
+    fn pick<'a, T>(&mut self, list: &'a [T]) -> Option<&'a T> {
+        list.get(self.below(list.len()))
+    }
+}
+
+fn cluster(name: &str, gpus: u64) -> Cluster {
+    catalog::cluster(name).and_then(|cluster| cluster.resized(gpus)).expect("a catalogue cluster")
+}
+
+fn model(name: &str) -> ModelSpec {
+    cost_models::model::catalog::get(name).expect("a catalogue model")
+}
+
+fn workload(global_batch: u64, seq_len: u64) -> Workload {
+    Workload {
+        global_batch,
+        seq_len,
+        precision: Precision::Bf16,
+        optimizer: Optimizer::Adamw,
+        gradient_dtype: None,
+        expert_imbalance: 1.0,
+    }
+}
+
+/// A split into so many stages: balanced, or with ends drawn at random where there is one stage per rank.
+fn split(random: &mut Random, units: &Units, stages: usize, ranks: usize, chain: bool) -> Option<Vec<usize>> {
+    if !chain || random.below(2) == 0 {
+        return random.pick(&balanced(units, stages, ranks, Slack { first: 2, last: 2 })).cloned();
+    }
+    let mut cuts: Vec<usize> = (1..units.len()).collect();
+    while cuts.len() >= stages {
+        cuts.remove(random.below(cuts.len()));
+    }
+    cuts.push(units.len());
+    (cuts.len() == stages).then_some(cuts)
+}
+
+/// Draws layouts of a problem and compares every bound with the estimate. Returns how many were compared, and how
+/// many of them fit.
+fn compare(problem: &Problem, draws: usize, seed: u64) -> (usize, usize) {
+    let units = Units::new(problem.model);
+    let constraints = Constraints::default();
+    let engine = cost_models::rules::engine(&problem.runtime.name);
+    let space = SearchSpace::new(problem.facts(), engine, problem.cluster, &constraints);
+    let meshes = space.meshes().list;
+    let mut random = Random(seed);
+    let (mut compared, mut fitting) = (0, 0);
+    for _ in 0..draws {
+        let mesh = random.pick(&meshes).expect("there are meshes");
+        let pipelines = space.pipelines(mesh, &mut Pruned::new());
+        let Some((pipeline, shardings)) = random.pick(&pipelines) else { continue };
+        let Some(sharding) = random.pick(shardings) else { continue };
+        let counted = Recompute::Full { layers: Some(1 + random.below(4) as u32) };
+        let recompute = if random.below(4) == 0 { counted } else { pipeline.recompute };
+        let pipeline = Pipeline { recompute, ..*pipeline };
+        let stages = (mesh.pp * pipeline.vpp) as usize;
+        if mesh.num_microbatches * stages as u64 > 40_000 {
+            continue;
+        }
+        let chain = pipeline.vpp == 1;
+        let Some(ends) = split(&mut random, &units, stages, mesh.pp as usize, chain) else { continue };
+        let tables = Tables::new(problem, &units, mesh, &[*sharding]).expect("sizes are sound");
+        let body = units.len() - units.leading() - units.trailing();
+        let layout = Layout { mesh, pipeline: &pipeline, times: &tables.times, bytes: &tables.bytes, body };
+        let leaf = Leaf { problem, units: &units, layout, tables: &tables, freedom: engine.stages };
+        let parallel = mesh.with(&pipeline, *sharding);
+        let placement = pipeline.schedule.kind.definition().placement;
+        let (step, fits) = estimated(problem, &units, &parallel, placement, &ends);
+        let split_bound = leaf.split_bound(&ends) + leaf.outside_of(&ends, &parallel);
+        let least = leaf.split_bound(&ends) + tables.outside();
+        for (name, bound) in [("split", split_bound), ("outside", least)] {
+            assert!(bound <= step * (1.0 + 1e-9), "{name} bound {bound} above {step}: {parallel:?} {ends:?}");
+        }
+        if fits {
+            let pipeline_bound = layout.pipeline_bound().expect("one split fits, so some may");
+            let bound = pipeline_bound + tables.outside();
+            assert!(
+                bound <= step * (1.0 + 1e-9),
+                "pipeline bound {bound} above {step}: {parallel:?} {ends:?}"
+            );
+        }
+        compared += 1;
+        fitting += usize::from(fits);
+    }
+    (compared, fitting)
+}
+
+fn estimated(
+    problem: &Problem,
+    units: &Units,
+    parallel: &ParallelConfig,
+    placement: cost_models::schedule::Placement,
+    ends: &Vec<usize>,
+) -> (f64, bool) {
+    let stages = stage_map(units, parallel, placement, ends);
+    let run = TrainingRun {
+        model: problem.model,
+        cluster: problem.cluster,
+        workload: problem.workload,
+        runtime: problem.runtime,
+        parallel,
+        stages: &stages,
+    };
+    let estimate = estimate(&run).expect("a legal layout can be estimated");
+    let fits = estimate.memory.iter().all(|rank| rank.peak_bytes <= problem.limit());
+    (estimate.step_time_seconds.get(), fits)
+}
+
+#[test]
+fn no_bound_is_above_the_estimate() {
+    let cases = [
+        ("llama-3.1-8b", "dgx-h100", 16, 64, 4096, "megatron-core"),
+        ("qwen3-30b-a3b", "dgx-a100", 32, 96, 4096, "megatron-core"),
+        ("deepseek-v2-lite", "dgx-h100", 32, 128, 4096, "megatron-core"),
+        ("llama-3.1-8b", "dgx-h100", 16, 64, 8192, "fsdp2"),
+        ("gpt-3-13b", "dgx-a100", 32, 96, 2048, "zero-bubble"),
+        ("llama-3.1-70b", "l40s-8x-pcie", 64, 192, 4096, "megatron-core"),
+    ];
+    for (index, (name, hardware, gpus, batch, seq_len, engine)) in cases.into_iter().enumerate() {
+        let (model, cluster, workload) = (model(name), cluster(hardware, gpus), workload(batch, seq_len));
+        let runtime = Runtime::named(engine).expect("a catalogue runtime");
+        let problem = Problem::new(&model, &cluster, &workload, &runtime);
+        let (compared, fitting) = compare(&problem, 250, 11 + index as u64);
+        assert!(compared > 100 && fitting > 3, "{name} on {engine}: only {compared}, {fitting} layouts");
+    }
+}
