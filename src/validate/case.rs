@@ -6,9 +6,10 @@ use super::hardware::{Hardware, assumed};
 use super::inherit::Inherited;
 use super::layout::{Layout, layout};
 use super::models::Models;
-use super::row::{Kind, RunRow};
+use super::row::RunRow;
 use super::stages::stages;
 use super::switches::set_memory_switches;
+use super::words::Kind;
 use cluster_profiles::Cluster;
 use cost_models::{
     Assumption, ModelSpec, ParallelConfig, Recompute, Runtime, StageMap, TrainingRun, Workload,

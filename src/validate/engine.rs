@@ -2,7 +2,8 @@
 
 use super::inherit::Inherited;
 use super::release::release;
-use super::row::{CommOverlap, FlashAttention, RunRow};
+use super::row::RunRow;
+use super::words::{CommOverlap, FlashAttention};
 use cluster_profiles::Precision;
 use cost_models::runtime::{
     AttentionKernel, ContextExchange, CudaGraph, ExpertDispatcher, Overlap, RecomputeModules, RuntimeFacts,

@@ -27,6 +27,7 @@ mod stages;
 mod summary;
 mod switches;
 mod table;
+mod words;
 
 pub use baseline::ConstantMfu;
 pub use case::RunCase;
@@ -37,8 +38,9 @@ pub use flag_runs::{FlagRun, FlagRuns, is_jsonl, read_jsonl};
 pub use flag_score::{FlagFigures, FlagRow, FlagScored, FlagValidation, validate_flags};
 pub use models::Models;
 pub use ranking::{RankedGroup, ranked_groups};
-pub use row::{MeasuredMemory, MemoryQuantity, RunRow};
+pub use row::{MeasuredMemory, RunRow};
 pub use runs::{Selection, Validation, predict, read_cases, read_file, validate};
 pub use score::{RowReport, Scored, counted};
 pub use summary::{Baseline, Figures, Summary};
 pub use table::{Table, Unread, read_csv};
+pub use words::MemoryQuantity;

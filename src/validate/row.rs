@@ -1,121 +1,12 @@
 //! A published run: one row of the table, every column typed.
 
 use super::fields::{Fault, Fields, Header};
+use super::words::{
+    CommOverlap, DTYPES, FLASH, FlashAttention, KINDS, Kind, MEMORY_UNITS, MemoryQuantity, OVERLAPS,
+    QUALITIES, QUANTITIES, Quality, RECOMPUTES,
+};
 use cluster_profiles::Precision;
 use cost_models::{Dtype, Recompute};
-use serde::Serialize;
-
-/// What a row reports.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    /// A step time or rate.
-    Throughput,
-    /// A step time or rate, and a memory figure.
-    ThroughputMemory,
-    /// A memory figure.
-    Memory,
-    /// The run died for lack of memory.
-    OutOfMemory,
-    /// The run died for another reason.
-    Failed,
-    /// The time of one layer.
-    LayerTime,
-}
-
-/// How far a row can be trusted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Quality {
-    /// Everything that matters is stated.
-    A,
-    /// Something minor is assumed.
-    B,
-    /// Not to be scored.
-    C,
-    /// A failed run.
-    X,
-}
-
-/// What a memory figure counts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum MemoryQuantity {
-    /// Bytes the framework's allocator handed out.
-    Allocated,
-    /// Bytes the framework's allocator holds.
-    Reserved,
-    /// Bytes in use on the device, as nvidia-smi shows them.
-    Device,
-    /// Peak less the value at the start of the iteration.
-    Activations,
-}
-
-/// The attention kernel, as far as a source says.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FlashAttention {
-    /// Scores are written to memory.
-    No,
-    /// FlashAttention 1.
-    Flash1,
-    /// FlashAttention 2.
-    Flash2,
-    /// Transformer Engine or cuDNN.
-    Fused,
-    /// Some fused kernel.
-    Yes,
-}
-
-/// What overlaps with compute, in the words of the source.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CommOverlap {
-    /// Nothing.
-    None,
-    /// Tensor-parallel collectives, by asynchronous launch.
-    AsyncTp,
-    /// Gradients, and tensor-parallel collectives through user buffers.
-    UserBuffers,
-    /// The same, user buffers only for Llama of 70B and more and Nemotron-15B.
-    UserBuffersSome,
-    /// Expert dispatch.
-    Expert,
-}
-
-const KINDS: &[(&str, Kind)] = &[
-    ("throughput", Kind::Throughput),
-    ("throughput+memory", Kind::ThroughputMemory),
-    ("memory", Kind::Memory),
-    ("oom", Kind::OutOfMemory),
-    ("failed", Kind::Failed),
-    ("layer-time", Kind::LayerTime),
-];
-const QUALITIES: &[(&str, Quality)] =
-    &[("A", Quality::A), ("B", Quality::B), ("C", Quality::C), ("X", Quality::X)];
-const QUANTITIES: &[(&str, MemoryQuantity)] = &[
-    ("allocated", MemoryQuantity::Allocated),
-    ("reserved", MemoryQuantity::Reserved),
-    ("device", MemoryQuantity::Device),
-    ("activations", MemoryQuantity::Activations),
-];
-const MEMORY_UNITS: &[(&str, f64)] = &[("GB", 1e9), ("GiB", 1_073_741_824.0)];
-const FLASH: &[(&str, FlashAttention)] = &[
-    ("no", FlashAttention::No),
-    ("flash1", FlashAttention::Flash1),
-    ("flash2", FlashAttention::Flash2),
-    ("fused", FlashAttention::Fused),
-    ("yes", FlashAttention::Yes),
-];
-const OVERLAPS: &[(&str, CommOverlap)] = &[
-    ("none", CommOverlap::None),
-    ("async-tp", CommOverlap::AsyncTp),
-    ("dp+tp-user-buffers", CommOverlap::UserBuffers),
-    ("dp+tp-user-buffers-some", CommOverlap::UserBuffersSome),
-    ("ep", CommOverlap::Expert),
-];
-const RECOMPUTES: &[(&str, Recompute)] = &[
-    ("none", Recompute::None),
-    ("selective", Recompute::Selective),
-    ("full", Recompute::Full { layers: None }),
-];
-const DTYPES: &[(&str, Dtype)] = &[("fp32", Dtype::Fp32), ("bf16", Dtype::Bf16), ("fp16", Dtype::Fp16)];
 
 /// Every column that is read.
 pub const COLUMNS: &[&str] = &[
@@ -182,7 +73,7 @@ pub const REQUIRED: &[&str] =
     &["id", "kind", "model", "seq_len", "gpu", "n_gpus", "runtime", "tp", "pp", "mbs", "gbs"];
 
 /// A published run, as its row states it; `None` and empty texts are blanks.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 #[allow(missing_docs, reason = "the columns are described where the table is")]
 pub struct RunRow {
     pub line: u64,
@@ -266,8 +157,8 @@ impl RunRow {
         Self {
             line,
             source_key: source_key.to_owned(),
-            kind: fields.word("kind", KINDS).unwrap_or(Kind::Throughput),
-            quality: fields.word("quality", QUALITIES).unwrap_or(Quality::C),
+            kind: fields.word("kind", KINDS).unwrap_or_default(),
+            quality: fields.word("quality", QUALITIES).unwrap_or_default(),
             core: fields.flag("core").unwrap_or(false),
             time_scored: fields.flag("time_scored").unwrap_or(false),
             cfg_group: fields.text("cfg_group").to_owned(),
@@ -277,7 +168,7 @@ impl RunRow {
             n_gpus: fields.required_count("n_gpus", 1 << 24),
             runtime: fields.required_text("runtime"),
             id,
-            ..Self::blank()
+            ..Self::default()
         }
     }
 
@@ -356,59 +247,6 @@ impl RunRow {
             tokens_rate.zip(batch).map(|(r, b)| b * self.seq_len as f64 / (self.n_gpus as f64 * r));
         let by_samples = samples_rate.zip(batch).map(|(r, b)| b / r);
         stated.or(by_tokens).or(by_samples)
-    }
-
-    fn blank() -> Self {
-        Self {
-            line: 0,
-            id: String::new(),
-            source_key: String::new(),
-            kind: Kind::Throughput,
-            quality: Quality::C,
-            core: false,
-            time_scored: false,
-            cfg_group: String::new(),
-            model: String::new(),
-            seq_len: 1,
-            gpu: String::new(),
-            gpu_memory_gb: None,
-            n_gpus: 1,
-            gpus_per_node: None,
-            nvlink_domain: None,
-            nic_gbytes_per_second: None,
-            interconnect: String::new(),
-            framework: String::new(),
-            runtime: String::new(),
-            tp: None,
-            pp: None,
-            vpp: None,
-            cp: None,
-            ep: None,
-            etp: None,
-            dp: None,
-            dp_shard: None,
-            zero_stage: None,
-            sequence_parallel: None,
-            recompute: None,
-            recompute_detail: String::new(),
-            offload: String::new(),
-            micro_batch_size: None,
-            global_batch: None,
-            precision: None,
-            gradient_dtype: None,
-            optimizer: String::new(),
-            flash_attention: None,
-            kernel: String::new(),
-            schedule: String::new(),
-            comm_overlap: None,
-            compile_graph: String::new(),
-            notes: String::new(),
-            step_seconds: None,
-            mfu_percent: None,
-            flops_definition: String::new(),
-            memory: None,
-            out_of_memory: None,
-        }
     }
 
     /// Whether its quality allows a score: A or B.

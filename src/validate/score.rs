@@ -1,7 +1,8 @@
 //! A prediction beside what was measured.
 
 use super::case::RunCase;
-use super::row::{MeasuredMemory, MemoryQuantity};
+use super::row::MeasuredMemory;
+use super::words::MemoryQuantity;
 use cluster_profiles::Bytes;
 use cost_models::memory::{RankPeak, rank_peaks};
 use cost_models::runtime::ReserveTraits;
