@@ -3,7 +3,8 @@
 use super::{Ending, Format, output};
 use crate::error::AppError;
 use crate::files;
-use crate::launch::LaunchFile;
+use crate::launch::layers::{self, Layer};
+use crate::launch::{self, LaunchFile};
 use crate::plan::Plan;
 use clap::Args;
 use std::path::{Path, PathBuf};
@@ -20,6 +21,9 @@ pub struct ExportArgs {
     /// Folder to write into; made if it does not exist.
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
+    /// What starts it on the nodes: torchrun, slurm, slurm-tasks, mpi, hostfile, pytorchjob, trainjob, skypilot, ray.
+    #[arg(long, value_name = "LAYER", value_delimiter = ',', default_values = layers::USUAL)]
+    layer: Vec<String>,
     /// Overwrite files that exist.
     #[arg(long)]
     force: bool,
@@ -36,12 +40,28 @@ pub fn run(args: &ExportArgs) -> Result<Ending, AppError> {
     let origin = args.plan.display().to_string();
     let plan = Plan::from_json(&origin, &files::read_text(&args.plan)?)?;
     let launcher = super::inputs::launcher(&args.to)?;
-    let exported = launcher.export(&plan).map_err(|error| AppError::Other {
-        message: error.to_string(),
-        hint: Some(format!("plan for it: `meshwright plan ... --launcher {}`", args.to)),
-    })?;
+    let exported =
+        launch::folder(&plan, launcher, &chosen(&args.layer)?).map_err(|error| AppError::Other {
+            message: error.to_string(),
+            hint: Some(format!("plan for it: `meshwright plan ... --launcher {}`", args.to)),
+        })?;
     write(&args.out, &exported, args.force)?;
     report(args, &exported)
+}
+
+/// The layers of these names, with what `launch.sh` they start.
+fn chosen(names: &[String]) -> Result<Vec<&'static dyn Layer>, AppError> {
+    let known: Vec<&str> = layers::ALL.iter().map(|layer| layer.name()).collect();
+    let unknown: Vec<String> = names
+        .iter()
+        .filter(|name| layers::named(name).is_none())
+        .map(|name| format!("unknown launch layer `{}`", name.escape_default()))
+        .collect();
+    if !unknown.is_empty() {
+        return Err(AppError::Usage { faults: unknown, hint: Some(format!("use {}", known.join(", "))) });
+    }
+    let usual = layers::USUAL.iter().take(1).copied();
+    Ok(usual.chain(names.iter().map(String::as_str)).filter_map(layers::named).collect())
 }
 
 fn report(args: &ExportArgs, exported: &[LaunchFile]) -> Result<Ending, AppError> {
@@ -60,8 +80,11 @@ fn report(args: &ExportArgs, exported: &[LaunchFile]) -> Result<Ending, AppError
 fn write(folder: &Path, exported: &[LaunchFile], force: bool) -> Result<(), AppError> {
     let fail = |source| AppError::File { action: "write", path: folder.to_owned(), source };
     std::fs::create_dir_all(folder).map_err(fail)?;
-    let existing: Vec<&str> =
-        exported.iter().map(|file| file.name).filter(|name| folder.join(name).exists()).collect();
+    let existing: Vec<&str> = exported
+        .iter()
+        .map(|file| file.name)
+        .filter(|name| folder.join(name).symlink_metadata().is_ok())
+        .collect();
     if !existing.is_empty() && !force {
         return Err(AppError::Other {
             message: format!("{} in `{}` would be overwritten", existing.join(", "), folder.display()),

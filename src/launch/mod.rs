@@ -1,13 +1,21 @@
 //! Launchers: what each accepts, and the files that start a plan with it. One file (or folder) per launcher, one line
 //! in [`ALL`].
 
+mod accelerate;
+mod bridge;
+mod colossalai;
+mod deepspeed;
 pub mod document;
+mod draft;
 pub mod flags;
+mod galvatron;
 mod given;
+pub mod layers;
+mod maxtext;
 pub mod megatron;
+mod nanotron;
 pub mod shell;
-pub mod slurm;
-pub mod torchrun;
+mod torchtitan;
 mod words;
 
 pub use given::{Given, Question, ReadError, nearest_divisors, nearest_values, violation};
@@ -15,6 +23,7 @@ pub use given::{Given, Question, ReadError, nearest_divisors, nearest_values, vi
 use crate::plan::Plan;
 use document::Document;
 use flags::FlagSet;
+use layers::{Job, Layer, Seats, Start};
 use std::collections::BTreeMap;
 use thiserror::Error;
 
@@ -65,7 +74,7 @@ pub trait Launcher: Sync {
     ///
     /// # Errors
     /// Every part of the plan that the launcher cannot express.
-    fn export(&self, plan: &Plan) -> Result<Vec<LaunchFile>, LaunchError>;
+    fn export(&self, plan: &Plan) -> Result<Exported, LaunchError>;
 
     /// The flags or keys of a configuration.
     fn flags(&self, document: &Document) -> FlagSet {
@@ -100,8 +109,61 @@ pub fn keys(document: &Document) -> FlagSet {
     }
 }
 
+/// What a launcher makes of a plan: its own files, and what every node runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Exported {
+    /// Files of the launcher.
+    pub files: Vec<LaunchFile>,
+    /// What a launch layer starts.
+    pub job: Job,
+}
+
 /// Every launcher.
-pub static ALL: &[&dyn Launcher] = &[&megatron::Megatron];
+pub static ALL: &[&dyn Launcher] = &[
+    &megatron::Megatron,
+    &bridge::Bridge,
+    &torchtitan::Torchtitan(torchtitan::Version::Release),
+    &torchtitan::Torchtitan(torchtitan::Version::Main),
+    &deepspeed::DeepSpeed,
+    &nanotron::Nanotron,
+    &accelerate::Accelerate,
+    &colossalai::ColossalAi,
+    &maxtext::MaxText,
+    &galvatron::Galvatron,
+];
+
+/// All files that start `plan`: the launcher's, and those of the launch layers. A file that two layers write is written
+/// once.
+///
+/// # Errors
+/// Every part of the plan that the launcher or its layers cannot express, and every fault of the plan's structure.
+pub fn folder(
+    plan: &Plan,
+    launcher: &dyn Launcher,
+    layers: &[&'static dyn Layer],
+) -> Result<Vec<LaunchFile>, LaunchError> {
+    let fail = |reasons| LaunchError { launcher: launcher.name(), reasons };
+    let faults = crate::check::structure::faults(plan);
+    if !faults.is_empty() {
+        return Err(fail(faults.into_iter().map(|fault| fault.message).collect()));
+    }
+    let seats = Seats::of(plan);
+    let exported = launcher.export(plan);
+    let (Ok(seats), Ok(exported)) = (&seats, &exported) else {
+        let own = exported.err().map(|error| error.reasons).unwrap_or_default();
+        let mut reasons: Vec<String> = own.into_iter().chain(seats.err().unwrap_or_default()).collect();
+        reasons.dedup();
+        return Err(fail(reasons));
+    };
+    let start = Start { plan, seats, job: &exported.job };
+    let mut files: Vec<LaunchFile> = Vec::new();
+    for file in layers.iter().flat_map(|layer| layer.files(&start)).chain(exported.files.iter().cloned()) {
+        if !files.iter().any(|other| other.name == file.name) {
+            files.push(file);
+        }
+    }
+    Ok(files)
+}
 
 /// The launcher called `name`.
 #[must_use]

@@ -73,7 +73,7 @@ fn stage_letters(model: &ModelSpec, stage: &Stage) -> String {
 fn is_even(letters: &[String]) -> bool {
     let blocks =
         |text: &String| text.trim_start_matches("E,").trim_end_matches(",L").trim_end_matches('L').to_owned();
-    let first = blocks(&letters[0]);
+    let Some(first) = letters.first().map(blocks) else { return true };
     letters.iter().all(|text| blocks(text) == first) && !letters.iter().any(|text| text.contains('m'))
 }
 

@@ -7,10 +7,12 @@ mod model_flags;
 pub mod read;
 pub mod rules;
 mod run_flags;
+mod verify;
 
 use super::document::Document;
 use super::flags::FlagSet;
-use super::{Given, LaunchError, LaunchFile, Launcher, Question, ReadError, shell, slurm, torchrun};
+use super::layers::Job;
+use super::{Exported, Given, LaunchError, LaunchFile, Launcher, Question, ReadError, shell};
 use crate::plan::Plan;
 
 /// The launcher.
@@ -33,17 +35,16 @@ impl Launcher for Megatron {
         "megatron-core"
     }
 
-    fn export(&self, plan: &Plan) -> Result<Vec<LaunchFile>, LaunchError> {
+    fn export(&self, plan: &Plan) -> Result<Exported, LaunchError> {
         let flags = flags(plan)?;
-        let job = torchrun::Job {
+        let job = Job {
             environment: environment(plan),
-            prepare: "eval \"args=($(< megatron.args))\"  # every word is quoted in the file\n",
-            command: "\"${MEGATRON_PATH:-.}/pretrain_gpt.py\" \"${args[@]}\" \"$@\"",
+            prepare: "eval \"args=($(< megatron.args))\"  # every word is quoted in the file\n".to_owned(),
+            command: "\"${MEGATRON_PATH:-.}/pretrain_gpt.py\" \"${args[@]}\" \"$@\"".to_owned(),
         };
-        let mut files = torchrun::files(plan, &job);
-        files.push(LaunchFile::data(ARGS, flags.iter().map(|flag| flag.line() + "\n").collect()));
-        files.push(slurm::file(plan));
-        Ok(files)
+        let mut files = vec![LaunchFile::data(ARGS, flags.iter().map(|flag| flag.line() + "\n").collect())];
+        files.push(LaunchFile::data("verify_memory.py", verify::script(plan)));
+        Ok(Exported { files, job })
     }
 
     fn flags(&self, document: &Document) -> FlagSet {
@@ -118,7 +119,8 @@ pub fn flags(plan: &Plan) -> Result<Vec<Flag>, LaunchError> {
 
 /// Variables that decide speed or correctness. `CUDA_DEVICE_MAX_CONNECTIONS` must be 1 for TP or CP before Blackwell
 /// (megatron/training/arguments.py), and must not be 1 for FSDP.
-fn environment(plan: &Plan) -> Vec<(&'static str, &'static str)> {
+#[must_use]
+pub fn environment(plan: &Plan) -> Vec<(&'static str, String)> {
     let parallel = &plan.parallel;
     let blackwell = plan.inputs.cluster.gpu().compute_capability.is_some_and(|c| c >= 100);
     let sharded = parallel.zero_stage >= 2;
@@ -133,5 +135,5 @@ fn environment(plan: &Plan) -> Vec<(&'static str, &'static str)> {
     } else if !blackwell && (parallel.tp > 1 || parallel.cp > 1) {
         variables.push(("CUDA_DEVICE_MAX_CONNECTIONS", "1"));
     }
-    variables
+    variables.into_iter().map(|(name, value)| (name, value.to_owned())).collect()
 }

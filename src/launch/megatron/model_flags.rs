@@ -4,6 +4,7 @@ use super::Flag;
 use crate::plan::Plan;
 use cost_models::ModelSpec;
 use cost_models::model::{Activation, Attention, Block, Layer, Mlp, Norm};
+use cost_models::runtime::ExpertDispatcher;
 
 /// The flags; what Megatron-LM cannot build is added to `reasons`.
 pub fn flags(plan: &Plan, reasons: &mut Vec<String>) -> Vec<Flag> {
@@ -17,10 +18,47 @@ pub fn flags(plan: &Plan, reasons: &mut Vec<String>) -> Vec<Flag> {
         return Vec::new();
     };
     let mut flags = common(plan, blocks.len());
+    unlike(model, &blocks, reasons);
     flags.extend(attention(&blocks, reasons));
-    flags.extend(mlp(&blocks, reasons));
+    flags.extend(mlp(plan, &blocks, reasons));
     flags.extend(extras(model, first));
     flags
+}
+
+/// Parts that Megatron-LM has no flag for.
+fn unlike(model: &ModelSpec, blocks: &[Block], reasons: &mut Vec<String>) {
+    let mixed = |block: &Block| match block.attention {
+        Attention::Standard { qkv_bias, output_bias, .. } => {
+            output_bias && !qkv_bias || output_bias != has_bias(block)
+        }
+        Attention::Latent { .. } | Attention::Linear { .. } => false,
+    };
+    let full_width = |block: &Block| match block.attention {
+        Attention::Standard { qk_norm: true, qk_norm_parameters, head_dim, .. } => {
+            qk_norm_parameters != 2 * head_dim
+        }
+        _ => false,
+    };
+    for (wrong, what) in [
+        (
+            matches!(model.norm, Norm::LayerWithoutBias | Norm::LayerWithoutWeights),
+            "layer norms without biases or weights",
+        ),
+        (model.embedding_norm, "a norm behind the embedding"),
+        (model.head_bias, "a bias on the head"),
+        (blocks.iter().any(|block| block.norms != 2), "blocks with one norm, or with norms after both parts"),
+        (blocks.iter().any(mixed), "biases on the attention or the MLP alone"),
+        (blocks.iter().any(full_width), "norms on queries and keys that are not of a head's width"),
+    ] {
+        if wrong {
+            reasons.push(what.to_owned());
+        }
+    }
+}
+
+/// Whether the linear layers of the block's MLP have biases.
+fn has_bias(block: &Block) -> bool {
+    block.mlp_bias || matches!(block.mlp, Mlp::Moe { expert_bias: true, .. })
 }
 
 fn common(plan: &Plan, blocks: usize) -> Vec<Flag> {
@@ -49,7 +87,7 @@ fn extras(model: &ModelSpec, first: &Block) -> Vec<Flag> {
     if model.norm == Norm::Rms {
         flags.push(Flag::value("--normalization", "RMSNorm"));
     }
-    if !first.mlp_bias {
+    if !has_bias(first) {
         flags.push(Flag::switch("--disable-bias-linear"));
     }
     if !model.tied_embeddings {
@@ -176,7 +214,7 @@ fn run_lengths(pattern: &[u8]) -> String {
     format!("({})", terms.join("+"))
 }
 
-fn mlp(blocks: &[Block], reasons: &mut Vec<String>) -> Vec<Flag> {
+fn mlp(plan: &Plan, blocks: &[Block], reasons: &mut Vec<String>) -> Vec<Flag> {
     let dense = blocks.iter().find_map(|block| match block.mlp {
         Mlp::Dense { ffn, activation } => Some((ffn, activation)),
         Mlp::Moe { .. } => None,
@@ -191,6 +229,12 @@ fn mlp(blocks: &[Block], reasons: &mut Vec<String>) -> Vec<Flag> {
         reasons.push("dense MLPs of different widths".to_owned());
     }
     let mut flags = Vec::new();
+    let activations = blocks.iter().map(|block| match block.mlp {
+        Mlp::Dense { activation, .. } | Mlp::Moe { activation, .. } => activation,
+    });
+    if activations.into_iter().any(|activation| activation == Activation::Relu) {
+        reasons.push("ReLU".to_owned());
+    }
     if let Some((ffn, activation)) = dense {
         flags.push(Flag::value("--ffn-hidden-size", ffn));
         flags.extend(activation_flags(activation));
@@ -200,6 +244,7 @@ fn mlp(blocks: &[Block], reasons: &mut Vec<String>) -> Vec<Flag> {
         topk,
         ffn,
         shared_ffn,
+        shared_gate,
         activation,
         router_bias,
         sigmoid_router,
@@ -221,16 +266,20 @@ fn mlp(blocks: &[Block], reasons: &mut Vec<String>) -> Vec<Flag> {
             Flag::value("--moe-ffn-hidden-size", ffn),
             Flag::switch("--moe-grouped-gemm"),
             Flag::switch("--moe-permute-fusion"),
-            Flag::value("--moe-token-dispatcher-type", "alltoall"),
+            Flag::value("--moe-router-dtype", "fp32"),
             Flag::value("--moe-router-load-balancing-type", "aux_loss"),
             Flag::value("--moe-aux-loss-coeff", "1e-2"),
         ]);
+        flags.extend(dispatcher(plan));
         let pattern: Vec<u8> = blocks.iter().map(|b| u8::from(matches!(b.mlp, Mlp::Moe { .. }))).collect();
         if pattern.contains(&0) {
             flags.push(Flag::value("--moe-layer-freq", run_lengths(&pattern)));
         }
         if shared_ffn > 0 {
             flags.push(Flag::value("--moe-shared-expert-intermediate-size", shared_ffn));
+            if shared_gate {
+                flags.push(Flag::switch("--moe-shared-expert-gate"));
+            }
         }
         if sigmoid_router {
             flags.push(Flag::value("--moe-router-score-function", "sigmoid"));
@@ -246,6 +295,22 @@ fn mlp(blocks: &[Block], reasons: &mut Vec<String>) -> Vec<Flag> {
     flags
 }
 
+/// The dispatcher the plan counted on; those of DeepEP need more than one rank of experts.
+fn dispatcher(plan: &Plan) -> Vec<Flag> {
+    let flex = |backend| {
+        vec![
+            Flag::value("--moe-token-dispatcher-type", "flex"),
+            Flag::value("--moe-flex-dispatcher-backend", backend),
+        ]
+    };
+    let alone = plan.parallel.ep * plan.parallel.etp == 1;
+    match plan.inputs.runtime.dispatcher() {
+        ExpertDispatcher::DeepEp if !alone => flex("deepep"),
+        ExpertDispatcher::HybridEp if !alone => flex("hybridep"),
+        _ => vec![Flag::value("--moe-token-dispatcher-type", "alltoall")],
+    }
+}
+
 fn activation_flags(activation: Activation) -> Vec<Flag> {
     match activation {
         Activation::Swiglu => vec![Flag::switch("--swiglu")],
@@ -255,7 +320,9 @@ fn activation_flags(activation: Activation) -> Vec<Flag> {
             Flag::value("--activation-func-clamp-value", "7.0"),
             Flag::value("--glu-linear-offset", "1.0"),
         ],
-        Activation::SquaredRelu => vec![Flag::switch("--squared-relu")],
+        Activation::SquaredRelu => {
+            vec![Flag::switch("--squared-relu"), Flag::switch("--no-bias-gelu-fusion")]
+        }
         Activation::Gelu | Activation::Relu => Vec::new(),
     }
 }

@@ -8,10 +8,15 @@ use cost_models::{Dtype, Optimizer};
 /// The flags; what Megatron-LM cannot run is added to `reasons`.
 pub fn flags(plan: &Plan, reasons: &mut Vec<String>) -> Vec<Flag> {
     let mut flags = precision(plan, reasons);
+    let optimizer_state = plan.inputs.workload.optimizer;
+    if optimizer_state == Optimizer::AdamwBf16 && plan.parallel.zero_stage == 0 {
+        reasons.push("16-bit optimizer state without the distributed optimizer (ZeRO-1)".to_owned());
+    }
+    if optimizer_state == Optimizer::Muon && plan.parallel.zero_stage >= 2 {
+        reasons.push("muon with megatron-fsdp".to_owned());
+    }
     flags.extend(optimizer(plan));
     flags.extend([
-        Flag::value("--cross-entropy-fusion-impl", "te"),
-        Flag::switch("--cross-entropy-loss-fusion"),
         Flag::switch("--no-create-attention-mask-in-dataloader"),
         Flag::value("--train-iters", 100),
         Flag::value("--lr", "3e-4"),

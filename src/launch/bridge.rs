@@ -1,0 +1,172 @@
+//! Megatron-Bridge: a recipe in Python, made of overrides of `ConfigContainer`; overrides are read as well.
+//!
+//! Its configuration becomes Megatron-Core's, so its rules are those of Megatron-LM's flags.
+
+use super::document::Document;
+use super::flags::FlagSet;
+use super::layers::Job;
+use super::megatron::{self, Flag};
+use super::{Exported, Given, LaunchError, LaunchFile, Launcher, Question, ReadError};
+use crate::plan::Plan;
+use std::collections::BTreeMap;
+
+/// The launcher.
+#[derive(Debug)]
+pub struct Bridge;
+
+impl Launcher for Bridge {
+    fn name(&self) -> &'static str {
+        "megatron-bridge"
+    }
+
+    fn summary(&self) -> &'static str {
+        "Megatron-Bridge (main, August 2026): overrides of a recipe of yours, as a Python file and as words"
+    }
+
+    fn runtime(&self) -> &'static str {
+        "megatron-core"
+    }
+
+    fn export(&self, plan: &Plan) -> Result<Exported, LaunchError> {
+        let flags = megatron::flags(plan)
+            .map_err(|error| LaunchError { launcher: self.name(), reasons: error.reasons })?;
+        let fields: Vec<(String, String)> = flags.iter().filter_map(field).chain(extra(plan)).collect();
+        let words: String = fields.iter().map(|(name, value)| format!("{name}={value}\n")).collect();
+        let python: String =
+            fields.iter().map(|(name, value)| format!("    config.{name} = {value}\n")).collect();
+        let recipe = format!(
+            "\"\"\"Sets what the plan decides on a Megatron-Bridge recipe: `configure(llama31_70b_pretrain_config())`.\"\"\"\n\n\n\
+             def configure(config):\n{python}    return config\n"
+        );
+        let job = Job {
+            environment: megatron::environment(plan),
+            prepare: ": \"${BRIDGE_SCRIPT:?set BRIDGE_SCRIPT to the script that runs your recipe}\"\nmapfile -t overrides < overrides.txt\n".to_owned(),
+            command: "\"$BRIDGE_SCRIPT\" \"${overrides[@]}\" \"$@\"".to_owned(),
+        };
+        let files = vec![LaunchFile::data("recipe.py", recipe), LaunchFile::data("overrides.txt", words)];
+        Ok(Exported { files, job })
+    }
+
+    fn flags(&self, document: &Document) -> FlagSet {
+        flags(document)
+    }
+
+    fn read(&self, question: &Question) -> Option<Result<Given, ReadError>> {
+        Some(megatron::read::given(question))
+    }
+
+    fn axis(&self, axis: &str) -> Option<&'static str> {
+        let names = [
+            ("tp", "model.tensor_model_parallel_size"),
+            ("pp", "model.pipeline_model_parallel_size"),
+            ("vpp", "model.virtual_pipeline_model_parallel_size"),
+            ("cp", "model.context_parallel_size"),
+            ("ep", "model.expert_model_parallel_size"),
+            ("etp", "model.expert_tensor_parallel_size"),
+            ("sequence_parallel", "model.sequence_parallel"),
+            ("micro_batch_size", "train.micro_batch_size"),
+            ("recompute", "model.recompute_granularity"),
+            ("zero_stage", "ddp.use_distributed_optimizer"),
+        ];
+        names.into_iter().find(|(name, _)| *name == axis).map(|(_, key)| key)
+    }
+}
+
+/// Fields that are not the flag's name with underscores under `model`.
+const FIELDS: &[(&str, &str)] = &[
+    ("--micro-batch-size", "train.micro_batch_size"),
+    ("--global-batch-size", "train.global_batch_size"),
+    ("--use-distributed-optimizer", "ddp.use_distributed_optimizer"),
+    ("--overlap-grad-reduce", "ddp.overlap_grad_reduce"),
+    ("--overlap-param-gather", "ddp.overlap_param_gather"),
+    ("--use-megatron-fsdp", "ddp.use_megatron_fsdp"),
+    ("--data-parallel-sharding-strategy", "ddp.data_parallel_sharding_strategy"),
+    ("--num-distributed-optimizer-instances", "ddp.num_distributed_optimizer_instances"),
+    ("--use-tp-pp-dp-mapping", "dist.use_tp_pp_dp_mapping"),
+    ("--use-precision-aware-optimizer", "optimizer.use_precision_aware_optimizer"),
+    ("--ckpt-format", "checkpoint.ckpt_format"),
+    ("--num-virtual-stages-per-pipeline-rank", "model.virtual_pipeline_model_parallel_size"),
+    ("--decoder-first-pipeline-num-layers", "model.num_layers_in_first_pipeline_stage"),
+    ("--decoder-last-pipeline-num-layers", "model.num_layers_in_last_pipeline_stage"),
+    ("--num-experts", "model.num_moe_experts"),
+    ("--swiglu", "model.gated_linear_unit"),
+    ("--optimizer", "optimizer.optimizer"),
+    ("--tp-comm-overlap", "comm_overlap.tp_comm_overlap"),
+    ("--overlap-moe-expert-parallel-comm", "comm_overlap.overlap_moe_expert_parallel_comm"),
+    ("--delay-wgrad-compute", "comm_overlap.delay_wgrad_compute"),
+];
+
+/// Flags that a plan decides; the model's sizes are the recipe's.
+const DECIDED: &[&str] = &[
+    "--tensor-model-parallel-size",
+    "--pipeline-model-parallel-size",
+    "--context-parallel-size",
+    "--expert-model-parallel-size",
+    "--expert-tensor-parallel-size",
+    "--sequence-parallel",
+    "--micro-batch-size",
+    "--global-batch-size",
+    "--use-distributed-optimizer",
+    "--overlap-grad-reduce",
+    "--overlap-param-gather",
+    "--use-megatron-fsdp",
+    "--data-parallel-sharding-strategy",
+    "--num-distributed-optimizer-instances",
+    "--ckpt-format",
+    "--num-virtual-stages-per-pipeline-rank",
+    "--pipeline-model-parallel-layout",
+    "--recompute-granularity",
+    "--recompute-method",
+    "--recompute-num-layers",
+    "--recompute-modules",
+    "--moe-token-dispatcher-type",
+    "--use-precision-aware-optimizer",
+];
+
+fn field(flag: &Flag) -> Option<(String, String)> {
+    if !DECIDED.contains(&flag.name) {
+        return None;
+    }
+    let known = FIELDS.iter().find(|(name, _)| *name == flag.name).map(|(_, field)| (*field).to_owned());
+    let name =
+        known.unwrap_or_else(|| format!("model.{}", flag.name.trim_start_matches('-').replace('-', "_")));
+    let value = match flag.values.as_slice() {
+        [] => "True".to_owned(),
+        [value] if value.parse::<f64>().is_ok() => value.clone(),
+        [value] if flag.name != "--recompute-modules" => format!("'{value}'"),
+        values => {
+            format!("[{}]", values.iter().map(|value| format!("'{value}'")).collect::<Vec<_>>().join(", "))
+        }
+    };
+    Some((name, value))
+}
+
+fn extra(plan: &Plan) -> Vec<(String, String)> {
+    let seq_len = plan.inputs.workload.seq_len.to_string();
+    vec![("model.seq_length".to_owned(), seq_len.clone()), ("dataset.seq_length".to_owned(), seq_len)]
+}
+
+/// Overrides as Megatron-LM's flags: `model.tensor_model_parallel_size=4`, with or without `cfg.` before it.
+fn flags(document: &Document) -> FlagSet {
+    let mut fields: Vec<(String, String)> = Vec::new();
+    let mut variables = BTreeMap::new();
+    match document {
+        Document::Tree(tree) => fields.extend(super::document::flatten(tree)),
+        Document::Words { words, variables: set } => {
+            variables.clone_from(set);
+            let pair =
+                |word: &String| word.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()));
+            fields.extend(words.iter().filter_map(pair));
+        }
+    }
+    let flag = |(name, value): (String, String)| {
+        let name = name.trim_start_matches(['+', '-']);
+        let name = name.strip_prefix("cfg.").or_else(|| name.strip_prefix("config.")).unwrap_or(name);
+        let known = FIELDS.iter().find(|(_, field)| *field == name).map(|(flag, _)| (*flag).to_owned());
+        let last = name.rsplit('.').next().unwrap_or(name);
+        let flag = known.unwrap_or_else(|| format!("--{}", last.replace('_', "-")));
+        let value = value.trim_matches(['\'', '"']).to_owned();
+        (flag, if matches!(value.as_str(), "True" | "true") { String::new() } else { value })
+    };
+    FlagSet::new(fields.into_iter().map(flag).collect(), variables)
+}

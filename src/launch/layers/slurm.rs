@@ -1,0 +1,68 @@
+//! A Slurm batch script that keeps the planned order of hosts: one task per node runs the torchrun script with the
+//! node rank that the host list gives it. (Slurm sorts its own node list by name.)
+
+use super::torchrun::{HOSTS, PORT, SCRIPT};
+use super::{Layer, Start};
+use crate::launch::LaunchFile;
+
+/// The layer.
+#[derive(Debug)]
+pub struct Slurm;
+
+impl Layer for Slurm {
+    fn name(&self) -> &'static str {
+        "slurm"
+    }
+
+    fn summary(&self) -> &'static str {
+        "job.sbatch: one task per node runs torchrun; keeps the order of hosts.txt where it names the allocated hosts"
+    }
+
+    fn files(&self, start: &Start) -> Vec<LaunchFile> {
+        let nodes = start.seats.hosts.len();
+        let text = format!(
+            "{}{}srun --distribution=arbitrary --nodes={nodes} --ntasks={nodes} --gpu-bind=none \\\n  \
+             bash -c 'NODE_RANK=$SLURM_PROCID exec ./{SCRIPT}'\n",
+            header(start, 1),
+            order(1),
+        );
+        vec![LaunchFile::script("job.sbatch", text)]
+    }
+}
+
+/// The directives, and the folder of the job.
+pub fn header(start: &Start, tasks_per_node: usize) -> String {
+    format!(
+        "#!/usr/bin/env bash\n\
+         #SBATCH --job-name=meshwright\n\
+         #SBATCH --nodes={}\n\
+         #SBATCH --ntasks-per-node={tasks_per_node}\n\
+         #SBATCH --gpus-per-node={}\n\
+         #SBATCH --exclusive\n\
+         # {}.\n\
+         # Node ranks: the order of {HOSTS} where it names the allocated hosts, else Slurm's own order.\n\
+         set -euo pipefail\n\
+         cd \"${{SLURM_SUBMIT_DIR:-$(dirname \"${{BASH_SOURCE[0]}}\")}}\"\n",
+        start.seats.hosts.len(),
+        start.seats.per_node,
+        start.title(),
+    )
+}
+
+/// Writes the host file that `--distribution=arbitrary` follows, each host `tasks` times, and sets the rendezvous.
+pub fn order(tasks: usize) -> String {
+    format!(
+        "mapfile -t allocated < <(scontrol show hostnames \"$SLURM_JOB_NODELIST\")\n\
+         mapfile -t planned < {HOSTS}\n\
+         order=(\"${{allocated[@]}}\")\n\
+         if [[ \"$(printf '%s\\n' \"${{allocated[@]}}\" | sort)\" == \"$(printf '%s\\n' \"${{planned[@]}}\" | sort)\" ]]; then\n  \
+           order=(\"${{planned[@]}}\")\n\
+         fi\n\
+         hostfile=$(mktemp -p . hosts.XXXXXX)\n\
+         trap 'rm -f \"$hostfile\"' EXIT\n\
+         for host in \"${{order[@]}}\"; do\n  \
+           for ((task = 0; task < {tasks}; task++)); do printf '%s\\n' \"$host\"; done\n\
+         done > \"$hostfile\"\n\
+         export SLURM_HOSTFILE=$hostfile MASTER_ADDR=${{order[0]}} MASTER_PORT=${{MASTER_PORT:-{PORT}}}\n"
+    )
+}

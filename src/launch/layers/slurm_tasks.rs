@@ -1,0 +1,32 @@
+//! A Slurm batch script with one task per GPU: Slurm's process number is the rank.
+
+use super::slurm::{header, order};
+use super::torchrun::task;
+use super::{Layer, Start};
+use crate::launch::LaunchFile;
+
+/// The layer.
+#[derive(Debug)]
+pub struct SlurmTasks;
+
+impl Layer for SlurmTasks {
+    fn name(&self) -> &'static str {
+        "slurm-tasks"
+    }
+
+    fn summary(&self) -> &'static str {
+        "job_tasks.sbatch: one task per GPU, without torchrun; keeps the order of hosts.txt as slurm does"
+    }
+
+    fn files(&self, start: &Start) -> Vec<LaunchFile> {
+        let (nodes, each) = (start.seats.hosts.len(), start.seats.per_node);
+        let text = format!(
+            "{}{}srun --distribution=arbitrary --nodes={nodes} --ntasks={} --gpu-bind=none \\\n  \
+             bash -c 'RANK=$SLURM_PROCID LOCAL_RANK=$((SLURM_PROCID % {each})) WORLD_SIZE=$SLURM_NTASKS exec ./task.sh'\n",
+            header(start, each),
+            order(each),
+            nodes * each,
+        );
+        vec![task(start), LaunchFile::script("job_tasks.sbatch", text)]
+    }
+}

@@ -1,0 +1,88 @@
+//! Plans of many kinds, without a search.
+
+use cost_models::runtime::Runtime;
+use cost_models::schedule::{Placement, Schedule};
+use cost_models::stages::{default_stages, stages_from_blocks};
+use cost_models::{Optimizer, ParallelConfig, Recompute, TrainingRun, Workload, rules};
+use meshwright::inputs::{self, Inputs};
+use meshwright::plan::{InputSource, Plan};
+
+/// A layout of `model` on H100 nodes for `runtime`, if it keeps the runtime's rules. `blocks` are those of the stages.
+pub fn plan(model: &str, runtime: &str, parallel: &ParallelConfig, blocks: Option<&[u64]>) -> Option<Plan> {
+    let (model, model_source) = inputs::load_model(model).unwrap();
+    let cluster =
+        cluster_profiles::catalog::cluster("dgx-h100").unwrap().resized(parallel.world_size()).ok()?;
+    let runtime = Runtime::named(runtime).unwrap();
+    let workload = Workload {
+        global_batch: parallel.global_batch(),
+        seq_len: 4096,
+        precision: cluster_profiles::Precision::Bf16,
+        optimizer: Optimizer::Adamw,
+        gradient_dtype: None,
+        expert_imbalance: 1.0,
+    };
+    let schedule = parallel.schedule.parse::<Schedule>();
+    let placement = schedule.map_or(Placement::Loop, |schedule| schedule.kind.definition().placement);
+    let stages = match blocks {
+        Some(blocks) => stages_from_blocks(&model, parallel, blocks, placement),
+        None => default_stages(&model, parallel, runtime.memory.pipeline.split, placement),
+    }
+    .ok()?;
+    let run = TrainingRun {
+        model: &model,
+        cluster: &cluster,
+        workload: &workload,
+        runtime: &runtime,
+        parallel,
+        stages: &stages,
+    };
+    if !rules::broken(&run).is_empty() {
+        return None;
+    }
+    let estimate = cost_models::estimate(&run).ok()?;
+    let memory_limit = cluster.gpu().memory;
+    let inputs = Inputs {
+        model,
+        model_source,
+        cluster,
+        cluster_source: InputSource::new("test", ""),
+        workload,
+        runtime,
+        launcher: None,
+        memory_limit,
+    };
+    Some(Plan::new(inputs, parallel.clone(), stages, estimate))
+}
+
+/// Every combination of a few values of every axis that the runtime accepts.
+pub fn plans(model: &str, runtime: &str, zero_stages: &[u8]) -> Vec<Plan> {
+    let mut plans = Vec::new();
+    let recomputes = [Recompute::None, Recompute::Full { layers: None }, Recompute::Selective];
+    for (tp, pp, vpp) in
+        [(1, 1, 1), (2, 1, 1), (8, 1, 1), (1, 4, 1), (2, 2, 1), (4, 4, 2), (2, 4, 2), (8, 8, 1)]
+    {
+        for (cp, ep) in [(1, 1), (2, 1), (1, 4)] {
+            for (index, &zero_stage) in zero_stages.iter().enumerate() {
+                let recompute = recomputes[(tp as usize + pp as usize + index) % 3];
+                let parallel = ParallelConfig {
+                    tp,
+                    pp,
+                    vpp,
+                    cp,
+                    ep,
+                    dp_shard: if zero_stage == 0 { 1 } else { 4 },
+                    dp_replicate: if zero_stage == 0 { 4 } else { 1 },
+                    zero_stage,
+                    sequence_parallel: tp > 1,
+                    micro_batch_size: 1 + u64::from(tp % 3),
+                    num_microbatches: 16,
+                    schedule: if vpp > 1 { "interleaved-1f1b" } else { "1f1b" }.to_owned(),
+                    recompute,
+                    ..ParallelConfig::default()
+                };
+                plans.extend(plan(model, runtime, &parallel, None));
+            }
+        }
+    }
+    plans
+}
