@@ -37,6 +37,7 @@ pub mod check;
 pub mod cli;
 pub mod error;
 mod files;
+pub mod fit;
 pub mod inputs;
 pub mod launch;
 pub mod plan;

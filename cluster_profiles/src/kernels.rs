@@ -51,11 +51,15 @@ pub struct GemmCurve {
     /// Bytes per element of A spent on quantising it inside the call.
     #[serde(default)]
     pub cast_bytes: f64,
+    /// Power of its duration (relative to 1 ms) by which a product slows down as the clock falls under load.
+    #[serde(default)]
+    pub rate_decay: f64,
     /// Where these come from.
     pub provenance: Provenance,
 }
 
-/// Fused causal attention, forward: `time = launch + flops / (rate * r(head_dim) * s/(s + s_half))`.
+/// Fused causal attention, forward:
+/// `time = launch + flops / (rate * r(head_dim) * s/(s + s_half (128/head_dim)^0.7)) + bytes / bandwidth`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AttentionCurve {
@@ -72,7 +76,7 @@ pub struct AttentionCurve {
 }
 
 /// Collectives inside one NVLink (or PCIe) domain, `v` bytes on the wire:
-/// `time = latency * (1 + 0.1 (n - 1)) + v/bandwidth + sqrt(transition * v/bandwidth)`.
+/// `time = latency * (1 + 0.22 (n - 1)) + v/bandwidth + sqrt(transition * v/bandwidth)`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CollectiveCurve {
@@ -193,6 +197,7 @@ impl GemmCurve {
             rate: section.flops_per_second("rate", RATE),
             k_half: section.optional_number("k_half", 0.0..=1e6).unwrap_or(0.0),
             cast_bytes: section.optional_number("cast_bytes", 0.0..=1e3).unwrap_or(0.0),
+            rate_decay: section.optional_number("rate_decay", 0.0..=0.5).unwrap_or(0.0),
             provenance: section.section("provenance", Provenance::read),
         }
     }
@@ -200,7 +205,9 @@ impl GemmCurve {
     fn write(&self, toml: &mut Toml) {
         toml.seconds("launch", self.launch);
         toml.flops_per_second("rate", self.rate);
-        for (key, value) in [("k_half", self.k_half), ("cast_bytes", self.cast_bytes)] {
+        let optional =
+            [("k_half", self.k_half), ("cast_bytes", self.cast_bytes), ("rate_decay", self.rate_decay)];
+        for (key, value) in optional {
             toml.optional_number(key, (value != 0.0).then_some(value));
         }
         self.provenance.write(toml);

@@ -339,7 +339,8 @@ pub fn outside_of(problem: &Problem, parallel: &ParallelConfig, ranks: &[RankSha
         cost.passes.input_gradient = PassCost::of_matmul(cluster_profiles::Seconds(backward));
         cost
     };
-    let costs = StageCosts { stages: ranks.iter().enumerate().map(stage).collect(), ranks: ranks.len() };
+    let stages = ranks.iter().enumerate().map(stage).collect();
+    let costs = StageCosts { stages, ranks: ranks.len(), split_head: None };
     let exposed = data_parallel::exposed(&run, &costs) + optimizer_time(&run, &costs);
     (exposed + problem.runtime.time.step).get()
 }

@@ -2,6 +2,7 @@
 
 use super::{Ending, Format, output};
 use crate::error::AppError;
+use crate::fit::committed;
 use crate::launch;
 use crate::report::number::{grouped, parameters, significant};
 use crate::report::table::Table;
@@ -30,6 +31,7 @@ enum Kind {
     Runtimes,
     Schedules,
     Launchers,
+    Parameters,
 }
 
 /// Runs the verb.
@@ -44,6 +46,7 @@ pub fn run(args: &CatalogArgs) -> Result<Ending, AppError> {
         Kind::Runtimes => runtimes()?,
         Kind::Schedules => schedules(),
         Kind::Launchers => launchers(),
+        Kind::Parameters => fitted()?,
     };
     match args.format {
         Format::Human => output::say(&table.text()),
@@ -140,6 +143,18 @@ fn schedules() -> (Table, Value) {
         }));
     }
     (table, Value::Array(list))
+}
+
+/// Every fitted number, what it was fitted to, and how well.
+fn fitted() -> Result<(Table, Value), AppError> {
+    let list = committed().map_err(|message| AppError::Other { message, hint: None })?;
+    let mut table = Table::new(&["number", "value", "basis", "error", "from"]);
+    for number in &list {
+        let error = number.median_error.map_or(String::new(), |error| format!("{:.1} %", 100.0 * error));
+        let basis = number.basis.to_owned();
+        table.row([number.name.clone(), number.value.clone(), basis, error, number.from.clone()]);
+    }
+    Ok((table, serde_json::to_value(&list).unwrap_or(Value::Null)))
 }
 
 fn launchers() -> (Table, Value) {

@@ -5,6 +5,7 @@ pub mod check;
 mod estimate;
 mod explain;
 mod export;
+mod fit;
 pub mod inputs;
 mod layout;
 pub mod output;
@@ -53,6 +54,7 @@ enum Verb {
     Export(export::ExportArgs),
     Simulate(simulate::SimulateArgs),
     Validate(validate::ValidateArgs),
+    Fit(fit::FitArgs),
     Catalog(catalog::CatalogArgs),
 }
 
@@ -70,6 +72,7 @@ impl Cli {
             Verb::Export(args) => export::run(args),
             Verb::Simulate(args) => done(simulate::run(args), |error| Some(error.hint())),
             Verb::Validate(args) => done(validate::run(args), |error| Some(error.hint())),
+            Verb::Fit(args) => fit::run(args),
             Verb::Catalog(args) => catalog::run(args),
         }
     }

@@ -1,11 +1,12 @@
 //! `meshwright validate`: predictions against published measurements.
 
+use crate::fit::fit_step;
 use crate::report::{
     validation_flags, validation_html, validation_json, validation_kernels, validation_text,
 };
 use crate::validate::{
-    Models, Selection, Summary, ValidateError, Validation, is_jsonl, kernels, read_file, validate,
-    validate_flags,
+    CrossValidation, Half, Models, Selection, Summary, ValidateError, Validation, cross_validate, is_jsonl,
+    kernels, read_file, validate, validate_flags,
 };
 use clap::{Args, Subcommand, ValueEnum};
 use std::collections::BTreeMap;
@@ -115,7 +116,14 @@ fn run_table(args: &ValidateArgs, runs: &Path, table: &[u8]) -> Result<(), Valid
     if let Some(path) = &args.html {
         write_file(path, &validation_html::render(&validation, &summary))?;
     }
-    print(&answer(args, &validation, &summary)?)
+    let cross = args.cross_validate.then(|| cross_validation(&validation)).transpose()?;
+    print(&answer(args, &validation, &summary, cross.as_ref())?)
+}
+
+/// Fits the numbers that step times tell on half of the configuration groups, and scores both halves.
+fn cross_validation(validation: &Validation) -> Result<CrossValidation, ValidateError> {
+    let refuse = |reason| ValidateError::Table { origin: "the fit".to_owned(), reason };
+    cross_validate(&validation.runs, |cases| Ok(fit_step(&cases, &[]))).map_err(refuse)
 }
 
 fn json<T: serde::Serialize>(value: &T) -> Result<String, ValidateError> {
@@ -124,11 +132,37 @@ fn json<T: serde::Serialize>(value: &T) -> Result<String, ValidateError> {
         .map_err(|error| ValidateError::Write { path: "stdout".to_owned(), reason: error.to_string() })
 }
 
-fn answer(args: &ValidateArgs, validation: &Validation, summary: &Summary) -> Result<String, ValidateError> {
+fn answer(
+    args: &ValidateArgs,
+    validation: &Validation,
+    summary: &Summary,
+    cross: Option<&CrossValidation>,
+) -> Result<String, ValidateError> {
+    let lines = cross.map(cross_lines).unwrap_or_default();
     match args.format {
-        Format::Human => Ok(validation_text::render(validation, summary, args.rows, args.worst)),
-        Format::Json => json(&validation_json::document(validation, summary, args.rows, BTreeMap::new())),
+        Format::Human => Ok(validation_text::render(validation, summary, args.rows, args.worst) + &lines),
+        Format::Json => json(&validation_json::document(validation, summary, args.rows, extra(cross))),
     }
+}
+
+fn extra(cross: Option<&CrossValidation>) -> BTreeMap<&'static str, serde_json::Value> {
+    let value = cross.and_then(|cross| serde_json::to_value(cross).ok());
+    value.map(|value| ("cross_validation", value)).into_iter().collect()
+}
+
+/// Two lines on both halves.
+fn cross_lines(cross: &CrossValidation) -> String {
+    let line = |name: &str, half: &Half| {
+        let percent = |value: Option<f64>| value.map_or("-".to_owned(), |v| format!("{:.1} %", 100.0 * v));
+        format!(
+            "{name}: {} rows of {} configuration groups, step time off by {} (mean over sources of the median), p90 {}\n",
+            half.rows,
+            half.cfg_groups,
+            percent(half.step_time_median_error),
+            percent(half.step_time_p90_error)
+        )
+    };
+    format!("\n{}{}", line("fitted half", &cross.fitted), line("held-out half", &cross.held_out))
 }
 
 fn print(text: &str) -> Result<(), ValidateError> {

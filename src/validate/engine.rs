@@ -35,7 +35,7 @@ pub fn facts(row: &RunRow, inherited: &Inherited) -> RuntimeFacts {
 }
 
 /// Aleph-Alpha's kernel column is the more exact one where it is given; a fused kernel of unknown kind is taken for
-/// FlashAttention 2.
+/// FlashAttention 2, and so is Composer's "flash1", which names a family that went over to it.
 fn attention(row: &RunRow) -> Option<AttentionKernel> {
     let kernel = row.kernel.as_str();
     let by_kernel = [
@@ -50,6 +50,7 @@ fn attention(row: &RunRow) -> Option<AttentionKernel> {
     }
     match row.flash_attention? {
         FlashAttention::No => Some(AttentionKernel::FusedSoftmax),
+        FlashAttention::Flash1 if row.runtime == "fsdp1" => Some(AttentionKernel::Flash2),
         FlashAttention::Flash1 => Some(AttentionKernel::Flash1),
         FlashAttention::Flash2 | FlashAttention::Yes => Some(AttentionKernel::Flash2),
         FlashAttention::Fused => Some(AttentionKernel::Cudnn),
@@ -59,6 +60,7 @@ fn attention(row: &RunRow) -> Option<AttentionKernel> {
 fn overlap(row: &RunRow, inherited: &Inherited) -> Overlap {
     let expert = row.notes.contains("moe_a2a_overlap") || inherited.expert_overlap;
     let stated = match row.comm_overlap {
+        None if runs_nemo_recipes(row) => user_buffers(true),
         None => Overlap::default(),
         Some(CommOverlap::None) => {
             Overlap { tp: Some(TensorOverlap::None), dp: Some(false), ep: Some(false), pp: Some(false) }
@@ -74,6 +76,11 @@ fn overlap(row: &RunRow, inherited: &Inherited) -> Overlap {
 fn user_buffers(on: bool) -> Overlap {
     let tp = if on { TensorOverlap::UserBuffers } else { TensorOverlap::None };
     Overlap { tp: Some(tp), dp: Some(true), ..Overlap::default() }
+}
+
+/// NeMo's performance pages run its performance recipes, which switch the overlaps on; they need not say so.
+fn runs_nemo_recipes(row: &RunRow) -> bool {
+    row.runtime == "megatron-core" && row.framework.contains("NeMo")
 }
 
 /// The recipes that say `dp+tp-user-buffers-some` use them for Llama of 70B and more and for Nemotron-15B.

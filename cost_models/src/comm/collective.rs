@@ -2,35 +2,27 @@
 
 use crate::runtime::SharedTraits;
 use cluster_profiles::{
-    Bytes, BytesPerSecond, Cluster, CollectiveCurve, GroupShape, MeasuredCollectives, NodeShape, Seconds,
+    Bytes, BytesPerSecond, Cluster, Collective, CollectiveCurve, GroupShape, MeasuredCollectives, NodeShape,
+    Seconds,
 };
-
-/// A collective operation. Sizes are those of nccl-tests: the full tensor.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Collective {
-    /// Every rank gets the sum.
-    AllReduce,
-    /// Every rank gets every rank's part.
-    AllGather,
-    /// Every rank gets the sum of its part.
-    ReduceScatter,
-    /// Every rank sends a part to every other.
-    AllToAll,
-}
 
 /// Share of a domain link's nominal rate that a collective can reach at best.
 const LINK_CEILING: f64 = 0.92;
 /// A ring step inside a domain adds this share of the two-rank latency.
-const RING_STEP: f64 = 0.1;
-/// Latency of an all_reduce relative to the one-way collectives, inside a domain.
-const REDUCE_LATENCY: f64 = 1.3;
-
+const RING_STEP: f64 = 0.22;
+/// Latency of an all_reduce relative to the one-way ring collectives, inside a domain.
+const REDUCE_LATENCY: f64 = 1.25;
+/// The same of an all_to_all, whose messages start together: a peer more adds little.
+const EXCHANGE_LATENCY: f64 = 1.15;
+/// What a peer of an all_to_all adds.
+const EXCHANGE_STEP: f64 = 0.06;
 /// Size of the message a start-up bandwidth test uses, in bytes.
 const START_UP_MESSAGE: f64 = 180e6;
 
 /// The links of a cluster as collectives see them.
 #[derive(Debug, Clone, Copy)]
 pub struct Fabric<'a> {
+    cluster: &'a Cluster,
     curve: &'a CollectiveCurve,
     node: &'a NodeShape,
     shared: &'a SharedTraits,
@@ -51,6 +43,7 @@ impl<'a> Fabric<'a> {
         let leaf = cluster.nodes_per_leaf.map_or(f64::INFINITY, f64::from);
         let spread = cluster.node_count() as f64 > leaf;
         Self {
+            cluster,
             curve: &group.gpu.kernels.collective,
             node: &group.node,
             shared,
@@ -58,6 +51,12 @@ impl<'a> Fabric<'a> {
             oversubscription: if spread { cluster.oversubscription.max(1.0) } else { 1.0 },
             domains: domains.max(1.0),
         }
+    }
+
+    /// The same links with other kernels at their ends.
+    #[must_use]
+    pub const fn with_curve(self, curve: &'a CollectiveCurve) -> Self {
+        Self { curve, ..self }
     }
 
     /// GPUs of a domain.
@@ -88,7 +87,8 @@ impl<'a> Fabric<'a> {
         measured.min(self.node.intra.bandwidth * LINK_CEILING)
     }
 
-    /// Time of `collective` on a tensor of `bytes` over a group.
+    /// Time of `collective` on a tensor of `bytes` over a group: the cluster's own measurement where it has one of this
+    /// shape, else the model.
     #[must_use]
     pub fn time(&self, collective: Collective, bytes: Bytes, group: GroupShape) -> Seconds {
         self.time_in_buckets(collective, bytes, group, 1.0)
@@ -106,9 +106,11 @@ impl<'a> Fabric<'a> {
         if group.ranks <= 1 || bytes.get() <= 0.0 {
             return Seconds::ZERO;
         }
-        let passes = if collective == Collective::AllReduce { 2.0 } else { 1.0 };
+        if let Some(measured) = self.cluster.measured_collective(collective, group) {
+            return measured.time(bytes / buckets) * buckets;
+        }
         let ranks = f64::from(group.ranks);
-        let wire = bytes * (passes * (ranks - 1.0) / ranks);
+        let wire = bytes * collective.wire_factor(group.ranks);
         if group.is_local() {
             return self.local_latency(collective, ranks) * buckets
                 + self.local_transfer(collective, wire, buckets);
@@ -117,8 +119,12 @@ impl<'a> Fabric<'a> {
     }
 
     fn local_latency(&self, collective: Collective, ranks: f64) -> Seconds {
-        let reduce = if collective == Collective::AllReduce { REDUCE_LATENCY } else { 1.0 };
-        self.curve.latency * (reduce * (1.0 + RING_STEP * (ranks - 1.0)))
+        let (base, step) = match collective {
+            Collective::AllReduce => (REDUCE_LATENCY, RING_STEP),
+            Collective::AllToAll => (EXCHANGE_LATENCY, EXCHANGE_STEP),
+            _ => (1.0, RING_STEP),
+        };
+        self.curve.latency * (base * (1.0 + step * (ranks - 1.0)))
     }
 
     /// `v/bw + sqrt(transition v/bw)`: the root stands for NCCL's change from its small-message protocols to Simple.
@@ -159,9 +165,11 @@ impl<'a> Fabric<'a> {
         self.shared.pipeline_hop + bytes / rate
     }
 
-    /// Time by the cluster's own measured bandwidth, where there is any and the group spans domains. Start-up tests use
-    /// a message of moderate size, so what they lose against the links is latency: `S0 (1/measured - 1/local)` per
-    /// call, in proportion to the domains the group touches; the transfer itself runs at the links' rate.
+    /// Time by the bandwidth that the cluster's own start-up test found over all its GPUs, where there is one and the
+    /// group spans domains: the smaller of two readings. One takes the figure for the wire's rate, shared by the
+    /// groups of a domain and better for groups that touch fewer domains. The other takes it for latency: start-up
+    /// tests use a message of moderate size, so `S0 (1/measured - 1/local)` was lost per call, in proportion to the
+    /// domains touched, and the transfer itself runs at the links' rate.
     #[must_use]
     pub fn measured_time(
         &self,
@@ -173,14 +181,19 @@ impl<'a> Fabric<'a> {
         let measured = self.measured.filter(|_| !group.is_local())?;
         let whole = match collective {
             Collective::ReduceScatter => measured.reduce_scatter,
+            Collective::AllReduce => measured.all_reduce,
             _ => measured.all_gather,
         };
         let local = self.local_bandwidth(Collective::AllGather);
+        let wire = bytes * collective.wire_factor(group.ranks);
+        let reach = f64::from(group.domains) / self.domains;
+        let share = f64::from(group.per_domain) / f64::from(self.node.domain.max(1));
+        let shared_wire = local.min(whole * (share / reach));
+        let as_rate = self.remote_latency(collective, group) * calls + wire / shared_wire;
         let lost = (1.0 / whole.get().max(1.0) - 1.0 / local.get()).max(0.0);
         let passes = if collective == Collective::AllReduce { 2.0 } else { 1.0 };
-        let latency = passes * START_UP_MESSAGE * lost * f64::from(group.domains) / self.domains;
-        let ranks = f64::from(group.ranks);
-        let wire = bytes * (passes * (ranks - 1.0) / ranks);
-        Some(Seconds(latency * calls) + wire / self.remote_bandwidth(collective, group))
+        let latency = Seconds(passes * START_UP_MESSAGE * lost * reach * calls);
+        let as_latency = latency + wire / self.remote_bandwidth(collective, group);
+        Some(as_rate.min(as_latency))
     }
 }

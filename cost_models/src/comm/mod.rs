@@ -7,5 +7,6 @@
 mod collective;
 mod dispatch;
 
-pub use collective::{Collective, Fabric};
+pub use cluster_profiles::Collective;
+pub use collective::Fabric;
 pub use dispatch::{Dispatch, distinct_destinations};

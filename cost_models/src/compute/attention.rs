@@ -16,6 +16,8 @@ pub struct AttentionShape {
     pub window: f64,
     /// Query heads.
     pub heads: f64,
+    /// Key-value heads.
+    pub kv_heads: f64,
     /// Width of queries and keys.
     pub qk_dim: f64,
     /// Width of values.
@@ -49,18 +51,26 @@ fn width_ratio(width: f64, ratio: f64) -> f64 {
     }
 }
 
-fn burst_core(gpu: &Gpu, shape: &AttentionShape) -> Seconds {
+/// A narrow head does less arithmetic per key and reaches its rate only on longer sequences, by this power of the width.
+const WIDTH_SATURATION: f64 = 0.7;
+
+/// Arithmetic and traffic of a forward: `flops / (rate r(d) s / (s + s_half (128/d)^0.7)) + bytes / bandwidth`.
+fn burst_core(gpu: &Gpu, shape: &AttentionShape) -> (Seconds, Seconds) {
     let curve = &gpu.kernels.attention;
-    let width = f64::midpoint(shape.qk_dim, shape.v_dim);
+    let width = f64::midpoint(shape.qk_dim, shape.v_dim).max(1.0);
     let length = shape.seq.min(2.0 * shape.window);
-    let rate = curve.rate * (width_ratio(width, curve.head_64_ratio) * length / (length + curve.s_half));
-    shape.flops() / rate
+    let half = curve.s_half * (128.0 / width).powf(WIDTH_SATURATION);
+    let rate = curve.rate * (width_ratio(width, curve.head_64_ratio) * length / (length + half));
+    let elements = (shape.heads + shape.kv_heads) * (shape.qk_dim + shape.v_dim);
+    let traffic = Bytes(2.0 * shape.batch * shape.seq * elements) / gpu.kernels.stream_bandwidth;
+    (shape.flops() / rate, traffic)
 }
 
-/// A causal forward as an inference benchmark measures it: `launch + flops / (rate r(d) s/(s + s_half))`.
+/// A causal forward as an inference benchmark measures it: `launch + arithmetic + traffic`.
 #[must_use]
 pub fn attention_burst(gpu: &Gpu, shape: &AttentionShape) -> Seconds {
-    gpu.kernels.attention.launch + burst_core(gpu, shape)
+    let (arithmetic, traffic) = burst_core(gpu, shape);
+    gpu.kernels.attention.launch + arithmetic + traffic
 }
 
 /// Speed of a fused kernel relative to the one the GPU's curve was measured with: FlashAttention-2 lacks the
@@ -78,24 +88,31 @@ fn kernel_speed(gpu: &Gpu, shared: &SharedTraits, kernel: AttentionKernel) -> f6
     }
 }
 
+/// Launches of a backward (a dot product, the gradients, a conversion), in those of a forward.
+const BACKWARD_LAUNCHES: f64 = 2.0;
+
 /// Forward and backward of a fused attention kernel in training. The backward is
-/// `forward y (1 + length / (s + 512))`, all of it in the input gradient: attention has no weights.
+/// `forward y (1 + length / (s + 512))`, all of it in the input gradient: attention has no weights. `flash_speed` is the
+/// engine's [`flash_speed`](crate::runtime::TimeTraits::flash_speed).
 #[must_use]
 pub fn fused_attention(
     gpu: &Gpu,
     shared: &SharedTraits,
     kernel: AttentionKernel,
+    flash_speed: f64,
     shape: &AttentionShape,
 ) -> ForwardBackward {
     if shape.flops().get() <= 0.0 {
         return ForwardBackward::default();
     }
-    let speed = kernel_speed(gpu, shared, kernel) * gpu.kernels.attention_clock();
-    let forward = gpu.kernels.attention.launch + burst_core(gpu, shape) / speed;
+    let own = if kernel == AttentionKernel::Cudnn { 1.0 } else { flash_speed };
+    let speed = own * kernel_speed(gpu, shared, kernel) * gpu.kernels.attention_clock();
+    let (arithmetic, traffic) = burst_core(gpu, shape);
+    let (launch, core) = (gpu.kernels.attention.launch, arithmetic / speed + traffic);
     let long =
         if kernel == AttentionKernel::Cudnn { shared.attention_backward } else { shared.flash_backward };
     let factor = long * (1.0 + shared.attention_backward_length / (shape.seq + 512.0));
-    ForwardBackward { forward, backward: forward * factor }
+    ForwardBackward { forward: launch + core, backward: launch * BACKWARD_LAUNCHES + core * factor }
 }
 
 /// Attention whose scores are written to memory: two batched products over the full square (nothing is skipped for the

@@ -36,8 +36,11 @@ impl ExpertShape {
 /// Fixed time of a fused expert layer of an inference engine: routing, sorting and five launches.
 const BURST_LAUNCH: f64 = 55e-6;
 
+/// Share of the rows' traffic that runs beside the products.
+const TRAFFIC_BESIDE: f64 = 0.3;
+
 /// A fused forward of the experts as an inference benchmark measures it: products or weight reads, and the traffic of
-/// permutation and activation, `expert_traffic (4 h + 6 f)` bytes a row.
+/// permutation and activation, `expert_traffic (8 h + 4 f)` bytes a row, part of it beside the products.
 #[must_use]
 pub fn experts_burst(gpu: &Gpu, format: Format, shape: &ExpertShape) -> Seconds {
     let kernels = &gpu.kernels;
@@ -47,8 +50,10 @@ pub fn experts_burst(gpu: &Gpu, format: Format, shape: &ExpertShape) -> Seconds 
     };
     let products = shape.flops() / curve.rate;
     let weights = Bytes(format.bytes() * shape.weights()) / kernels.stream_bandwidth;
-    let row_bytes = kernels.expert_traffic * (4.0 * shape.hidden + 6.0 * shape.ffn);
-    Seconds(BURST_LAUNCH) + products.max(weights) + Bytes(row_bytes * shape.rows) / kernels.stream_bandwidth
+    let row_bytes = kernels.expert_traffic * (8.0 * shape.hidden + 4.0 * shape.ffn);
+    let traffic = Bytes(row_bytes * shape.rows) / kernels.stream_bandwidth;
+    let beside = traffic * TRAFFIC_BESIDE;
+    Seconds(BURST_LAUNCH) + products.max(weights + beside) + (traffic - beside)
 }
 
 /// Fixed time of a grouped product in training.

@@ -112,8 +112,14 @@ fn curve(gpu: &Gpu, format: Format) -> &GemmCurve {
     }
 }
 
+/// Duration that a curve's rate belongs to: short products run at a higher clock where `rate_decay` is not 0.
+const RATED_DURATION: f64 = 1e-3;
+/// Products shorter than this gain nothing more.
+const SHORTEST_DURATION: f64 = 1e-5;
+
 /// A product as an inference benchmark measures it:
-/// `launch + max(2mnk / (rate wave^0.3 k/(k + k_half)), bytes/bandwidth) + cast_bytes m k / bandwidth`.
+/// `launch + max(2mnk / (rate wave^0.3 k/(k + k_half)), bytes/bandwidth) + cast_bytes m k / bandwidth`, the arithmetic
+/// scaled by `(its time / 1 ms)^rate_decay`.
 #[must_use]
 pub fn gemm_burst(gpu: &Gpu, format: Format, product: Product) -> Seconds {
     if product.flops().get() <= 0.0 {
@@ -121,9 +127,11 @@ pub fn gemm_burst(gpu: &Gpu, format: Format, product: Product) -> Seconds {
     }
     let curve = curve(gpu, format);
     let rate = curve.rate * wave_efficiency(gpu, product) * (product.k / (product.k + curve.k_half));
+    let arithmetic = product.flops() / rate;
+    let clock = (arithmetic.get().max(SHORTEST_DURATION) / RATED_DURATION).powf(curve.rate_decay);
     let bandwidth = gpu.kernels.stream_bandwidth;
     let quantise = Bytes(curve.cast_bytes * product.m * product.k) / bandwidth;
-    curve.launch + (product.flops() / rate).max(product.traffic(format, 2.0) / bandwidth) + quantise
+    curve.launch + (arithmetic * clock).max(product.traffic(format, 2.0) / bandwidth) + quantise
 }
 
 /// Rate of a large product under load.

@@ -18,6 +18,8 @@ pub struct Estimate {
     pub step_time_seconds: Seconds,
     /// Step times that four in five runs of this kind fall between.
     pub step_time_interval_seconds: [Seconds; 2],
+    /// What a choice between layouts adds to the step time of this one because its memory is near the edge.
+    pub edge_penalty_seconds: Seconds,
     /// Where it goes, on the busiest pipeline rank; the parts add up to the whole.
     pub time_seconds: TimeBreakdown,
     /// Idle share of the pipeline: idle / (ranks x makespan).
@@ -57,9 +59,10 @@ const HALF_WIDTH: [(&str, f64); 5] = [
     ("analytic", 0.15),
     ("assumed", 0.25),
 ];
-/// What an allocator that has to return cached memory and ask again costs at worst, relative to the step. Published:
-/// 225 to 33 TFLOP/s at 79.7 of 80 GB, 76 % slower at 91 of 96 GiB.
-const RETRY_COST: f64 = 3.0;
+/// What is added to the step at the very edge of memory, relative. Allocators that have to return cached blocks and ask
+/// again slow a step by anything from nothing to several times (published: 225 to 33 TFLOP/s at 79.7 of 80 GB, 76 %
+/// slower at 91 of 96 GiB); most runs there lose nothing, so the step time itself is left alone.
+const EDGE_PENALTY: f64 = 0.5;
 
 /// Predicts time and memory of a run.
 ///
@@ -69,8 +72,7 @@ pub fn estimate(run: &TrainingRun) -> Result<Estimate, EstimateError> {
     let step = step_time(run)?;
     let memory = rank_memory(run)?;
     let edge = Edge::of(run, &memory);
-    let mut time = step.breakdown;
-    time.host += step.total() * edge.penalty;
+    let time = step.breakdown;
     let total = time.total();
     let bases = basis::bases(run);
     let basis = basis::shares(&time, &bases);
@@ -80,7 +82,8 @@ pub fn estimate(run: &TrainingRun) -> Result<Estimate, EstimateError> {
     let half = half_width(&basis);
     Ok(Estimate {
         step_time_seconds: total,
-        step_time_interval_seconds: [total / (1.0 + half), total * (1.0 + half)],
+        step_time_interval_seconds: [total / (1.0 + half), total * (1.0 + half + edge.penalty)],
+        edge_penalty_seconds: total * edge.penalty,
         time_seconds: time,
         bubble_fraction: step.bubble_fraction,
         model_flops_utilization: flops / (total.get() * peak),
@@ -118,31 +121,18 @@ impl Edge {
         let capacity = capacities.fold(f64::INFINITY, f64::min);
         let fullest = memory.iter().map(|rank| rank.peak_bytes.get()).fold(0.0, f64::max);
         let reserve = &run.runtime.memory.reserve;
-        let slack = capacity - fullest;
-        let deviation = (reserve.scatter * fullest).max(1.0);
-        let fits = fullest <= reserve.default_limit(capacity);
-        let near = slack >= 0.0 && slack < deviation;
-        let closeness = if near { 1.0 - slack / deviation } else { 0.0 };
-        let warning = near.then(|| {
+        let headroom = reserve.headroom_deviations(fullest, capacity);
+        let closeness = (1.0 - headroom).clamp(0.0, 1.0);
+        let warning = (closeness > 0.0).then(|| {
             format!(
-                "memory within {:.1} GiB of the device's {:.1} GiB: the allocator may have to retry, which can slow \
-                 a step several times",
-                Bytes(slack).as_gib(),
+                "memory is within {:.1} GiB of the device's {:.1} GiB: the allocator may have to free and retry, \
+                 which can slow a step several times",
+                Bytes((capacity - fullest).max(0.0)).as_gib(),
                 Bytes(capacity).as_gib()
             )
         });
-        Self { fits, penalty: RETRY_COST * tail(slack / deviation) * closeness, warning }
+        Self { fits: fullest <= reserve.default_limit(capacity), penalty: EDGE_PENALTY * closeness, warning }
     }
-}
-
-/// Probability that a normal deviate exceeds `z` (Abramowitz and Stegun 26.2.17).
-fn tail(z: f64) -> f64 {
-    let t = 1.0 / (1.0 + 0.231_641_9 * z.abs());
-    let poly = t
-        * (0.319_381_53
-            + t * (-0.356_563_782 + t * (1.781_477_937 + t * (-1.821_255_978 + t * 1.330_274_429))));
-    let upper = (-z * z / 2.0).exp() / std::f64::consts::TAU.sqrt() * poly;
-    if z >= 0.0 { upper } else { 1.0 - upper }
 }
 
 /// Seconds of a step by kind.

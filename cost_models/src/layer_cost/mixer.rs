@@ -77,11 +77,12 @@ fn kv_width(context: &LayerContext, kv_heads: u64, head_dim: u64) -> f64 {
 
 fn core(context: &LayerContext, attention: &Attention) -> ForwardBackward {
     let (gpu, shared) = (context.gpu, context.shared());
-    let shape = |heads: u64, qk_dim: f64, v_dim: f64, window: f64| AttentionShape {
+    let shape = |heads: u64, kv_heads: u64, qk_dim: f64, v_dim: f64, window: f64| AttentionShape {
         batch: context.batch / context.cp,
         seq: context.seq,
         window,
         heads: (heads as f64 / context.tp).max(1.0),
+        kv_heads: (kv_heads as f64 / context.tp).max(1.0),
         qk_dim,
         v_dim,
     };
@@ -90,13 +91,13 @@ fn core(context: &LayerContext, attention: &Attention) -> ForwardBackward {
         if kernel.stores_scores() {
             unfused_attention(gpu, shared, kernel, shape)
         } else {
-            fused_attention(gpu, shared, kernel, shape)
+            fused_attention(gpu, shared, kernel, context.runtime.time.flash_speed, shape)
         }
     };
     match *attention {
-        Attention::Standard { heads, head_dim, window, chunked, .. } => {
+        Attention::Standard { heads, kv_heads, head_dim, window, chunked, .. } => {
             let window = window.map_or(context.seq, |w| w as f64 * if chunked { 0.5 } else { 1.0 });
-            softmax(&shape(heads, head_dim as f64, head_dim as f64, window.min(context.seq)))
+            softmax(&shape(heads, kv_heads, head_dim as f64, head_dim as f64, window.min(context.seq)))
         }
         Attention::Latent {
             heads,
@@ -109,11 +110,12 @@ fn core(context: &LayerContext, attention: &Attention) -> ForwardBackward {
             ..
         } => {
             let window = sparse_topk.map_or(context.seq, |k| (k as f64).min(context.seq));
-            let main = softmax(&shape(heads, (qk_nope_dim + qk_rope_dim) as f64, v_dim as f64, window));
+            let main =
+                softmax(&shape(heads, heads, (qk_nope_dim + qk_rope_dim) as f64, v_dim as f64, window));
             if sparse_topk.is_none() || index_heads == 0 {
                 return main;
             }
-            let index = softmax(&shape(index_heads, index_dim as f64, 0.0, context.seq));
+            let index = softmax(&shape(index_heads, 1, index_dim as f64, 0.0, context.seq));
             ForwardBackward {
                 forward: main.forward + index.forward,
                 backward: main.backward + index.backward,

@@ -125,7 +125,25 @@ impl AddAssign for Passes {
     }
 }
 
+impl Mul<f64> for Passes {
+    type Output = Self;
+
+    fn mul(self, factor: f64) -> Self {
+        Self {
+            forward: self.forward * factor,
+            input_gradient: self.input_gradient * factor,
+            weight_gradient: self.weight_gradient * factor,
+        }
+    }
+}
+
 impl Passes {
+    /// All three together.
+    #[must_use]
+    pub fn total(&self) -> Seconds {
+        self.forward.total() + self.input_gradient.total() + self.weight_gradient.total()
+    }
+
     /// A kernel with a forward, and a backward that belongs to the input gradient.
     #[must_use]
     pub fn kernels(forward: Seconds, backward: Seconds) -> Self {

@@ -19,7 +19,7 @@ pub use memory_traits::{
     ReserveTraits, SplitPolicy, StateTraits, WorkspaceTraits,
 };
 pub use shared::SharedTraits;
-pub use time_traits::{Bucket, ExpertTraffic, SelectiveRecompute, TimeTraits};
+pub use time_traits::{Bucket, SelectiveRecompute, TimeTraits};
 
 use crate::workload::{Dtype, Workload};
 use include_dir::{Dir, include_dir};
@@ -143,12 +143,20 @@ impl Runtime {
         self.attention = facts.attention.unwrap_or(self.attention);
         self.fused_norm = facts.fused_norm.or(facts.compiled).unwrap_or(self.fused_norm);
         self.release = facts.release.or(self.release);
+        if self.attention == AttentionKernel::Flash2 && self.calls_cudnn() {
+            self.attention = AttentionKernel::Cudnn;
+        }
         if let Some(dtype) = facts.gradient_dtype {
             self.gradient_accumulation = dtype;
             self.gradient_reduction = dtype;
         }
         self.facts = facts.clone();
         self
+    }
+
+    /// Whether the release's `scaled_dot_product_attention` picks cuDNN's kernel.
+    fn calls_cudnn(&self) -> bool {
+        matches!((self.time.cudnn_from, self.release), (Some(from), Some(release)) if release >= from)
     }
 
     /// Format gradients are reduced in for `workload`.

@@ -46,9 +46,19 @@ pub struct TimeTraits {
         serialize_with = "quantity::seconds_text"
     )]
     pub host_experts_8bit: Seconds,
-    /// Relative traffic of permutation and activation around the experts, by release: the last entry whose release is
-    /// not later than the run's holds; the first one holds where the release is unknown.
-    pub expert_traffic: Vec<ExpertTraffic>,
+    /// Speed of the engine's flash attention relative to FlashAttention-2 on Ampere, where its source names a family of
+    /// kernels and not one.
+    #[serde(default = "one")]
+    pub flash_speed: f64,
+    /// First release whose `scaled_dot_product_attention` picks cuDNN's kernel where it picked FlashAttention-2.
+    #[serde(default)]
+    pub cudnn_from: Option<(u16, u8)>,
+    /// First release that fuses permutation and activation around the experts.
+    #[serde(default)]
+    pub fused_experts_from: Option<(u16, u8)>,
+    /// Traffic of the fused kernels relative to the separate ones.
+    #[serde(default = "one")]
+    pub fused_expert_traffic: f64,
     /// Bytes moved per element of a weight gradient: 8 for a fused fp32 accumulation, 10 where a 16-bit gradient is
     /// added to an fp32 buffer afterwards, 2 where it is only written.
     pub weight_gradient_bytes: f64,
@@ -69,16 +79,6 @@ pub struct TimeTraits {
     pub provenance: Provenance,
 }
 
-/// Relative expert traffic from a release on.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ExpertTraffic {
-    /// First release, as (year, month).
-    pub from: (u16, u8),
-    /// Traffic relative to unfused permutation and activation kernels.
-    pub factor: f64,
-}
-
 /// Size of a gradient bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -87,6 +87,9 @@ pub struct Bucket {
     pub parameters: f64,
     /// Parameters per data-parallel rank at least.
     pub per_rank: f64,
+    /// Calls that gather the updated parameters, where their number is fixed; as many as reductions otherwise.
+    #[serde(default)]
+    pub gathers: Option<f64>,
 }
 
 /// What an engine's selective recompute repeats.
@@ -100,14 +103,18 @@ pub enum SelectiveRecompute {
 }
 
 impl TimeTraits {
-    /// Relative expert traffic of `release`.
+    /// Traffic of permutation and activation around the experts in `release`, relative to separate kernels.
     #[must_use]
     pub fn expert_traffic(&self, release: Option<(u16, u8)>) -> f64 {
-        let eras = &self.expert_traffic;
-        let first = eras.first().map_or(1.0, |era| era.factor);
-        let Some(release) = release else { return first };
-        eras.iter().rfind(|era| era.from <= release).map_or(first, |era| era.factor)
+        match (self.fused_experts_from, release) {
+            (Some(from), Some(release)) if release >= from => self.fused_expert_traffic,
+            _ => 1.0,
+        }
     }
+}
+
+const fn one() -> f64 {
+    1.0
 }
 
 impl Bucket {

@@ -148,11 +148,12 @@ impl Step<'_, '_> {
 
     fn bucketed(&self, collective: Collective, tensor: Bytes, group: GroupShape, bytes: f64) -> Seconds {
         let bucket = self.run.runtime.time.bucket;
-        let buckets = bucket.count(tensor.get() / bytes, f64::from(group.ranks));
-        let modelled = self.fabric.time_in_buckets(collective, tensor, group, buckets);
-        match self.fabric.measured_time(collective, tensor, group, buckets) {
-            Some(measured) => modelled.min(measured),
-            None => modelled,
-        }
+        let reductions = bucket.count(tensor.get() / bytes, f64::from(group.ranks));
+        let buckets = match bucket.gathers {
+            Some(gathers) if collective == Collective::AllGather => gathers.clamp(1.0, reductions),
+            _ => reductions,
+        };
+        let measured = self.fabric.measured_time(collective, tensor, group, buckets);
+        measured.unwrap_or_else(|| self.fabric.time_in_buckets(collective, tensor, group, buckets))
     }
 }

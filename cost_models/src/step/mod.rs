@@ -86,6 +86,20 @@ pub fn step_time_of(
     Ok(StepTime { breakdown, bubble_fraction, busiest_rank: rank as u32 })
 }
 
+/// Duration of a step without its breakdown: one simulation less than [`step_time_of`].
+///
+/// # Errors
+/// [`StepError`] if the schedule cannot run these stages.
+pub fn step_seconds(
+    run: &TrainingRun,
+    stages: &StageCosts,
+    schedule: &PreparedSchedule,
+) -> Result<Seconds, StepError> {
+    let pipeline = schedule.makespan(run, stages)?;
+    let outside = data_parallel::exposed(run, stages) + optimizer_time(run, stages) + run.runtime.time.step;
+    Ok(pipeline + outside)
+}
+
 /// A time the step cannot beat, without simulating it: the work of the busiest rank, and what is outside the pipeline.
 ///
 /// # Errors

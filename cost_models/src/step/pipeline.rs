@@ -4,7 +4,7 @@ use super::closed_form::zero_bubble;
 use super::error::StepError;
 use super::stages::{StageCost, StageCosts};
 use crate::comm::{Collective, Fabric};
-use crate::layer_cost::LayerContext;
+use crate::layer_cost::{LayerContext, Passes};
 use crate::run::TrainingRun;
 use crate::schedule::{
     ChunkTimes, GroupRule, Hop, OpCosts, RankOrders, Schedule, ScheduleShape, StageCosts as OpTimes,
@@ -14,8 +14,10 @@ use cluster_profiles::{Bytes, Seconds};
 
 /// Microbatches per pipeline rank from which on the steady state is extrapolated instead of simulated.
 const SIMULATED_ROUNDS: u64 = 6;
-/// More operations than this are never simulated.
-const MOST_ROUNDS: u64 = 64;
+/// Microbatches below which nothing is extrapolated.
+const FEW: u64 = 64;
+/// Rounds of the steady state that the extrapolation averages over: with uneven stages it repeats every few rounds.
+const AVERAGED_ROUNDS: u64 = 3;
 
 /// Makespan of the pipeline.
 #[derive(Debug, Clone, PartialEq)]
@@ -40,7 +42,7 @@ pub struct PreparedSchedule {
 enum Orders {
     /// One rank: the work, nothing else.
     Single,
-    /// Orders of a number of microbatches, and of one round more where the rest is extrapolated.
+    /// Orders of a number of microbatches, and of some rounds more where the rest is extrapolated.
     Simulated { orders: Box<RankOrders>, longer: Option<Box<RankOrders>> },
     /// A zero-bubble schedule known by its closed form, with this multiple of 1F1B's memory.
     ZeroBubble { memory: f64 },
@@ -77,6 +79,27 @@ impl PreparedSchedule {
         let orders = Orders::Simulated { orders: make(first)?, longer: second.map(make).transpose()? };
         Ok(Self { orders, staggered })
     }
+
+    /// The makespan of a run's pipeline.
+    ///
+    /// # Errors
+    /// [`StepError::Simulate`] if the orders wait for each other.
+    pub fn makespan(&self, run: &TrainingRun, stages: &StageCosts) -> Result<Seconds, StepError> {
+        self.span(run, stages, true)
+    }
+
+    fn span(&self, run: &TrainingRun, stages: &StageCosts, with_hops: bool) -> Result<Seconds, StepError> {
+        match &self.orders {
+            Orders::Single => {
+                Ok(stages.rank_total(stages.busiest_rank()) * run.parallel.num_microbatches as f64)
+            }
+            Orders::ZeroBubble { memory } => Ok(zero_bubble_time(run, stages, *memory, with_hops)),
+            Orders::Simulated { orders, longer } => {
+                let costs = op_costs(run, stages, with_hops);
+                extrapolated(run, self, orders, longer.as_deref(), &costs)
+            }
+        }
+    }
 }
 
 /// The catalogue's name of a schedule: some published names say where the layers are, not another order.
@@ -87,16 +110,16 @@ fn catalogue_name(name: &str) -> &str {
     }
 }
 
-/// Microbatches to simulate, and a second number one round higher where more are extrapolated. Both leave the same
+/// Microbatches to simulate, and a second number some rounds higher where more are extrapolated. Both leave the same
 /// remainder modulo the ranks as the whole number, and so the same last round.
 fn rounds(run: &TrainingRun) -> (u64, Option<u64>) {
     let (m, p) = (run.parallel.num_microbatches, u64::from(run.parallel.pp));
     let limit = if p <= 16 { SIMULATED_ROUNDS } else { SIMULATED_ROUNDS / 2 };
-    if m <= (limit + 1) * p || m <= MOST_ROUNDS {
+    if m <= (limit + AVERAGED_ROUNDS) * p || m <= FEW {
         return (m, None);
     }
     let first = limit * p + m % p;
-    (first, Some(first + p))
+    (first, Some(first + AVERAGED_ROUNDS * p))
 }
 
 fn shape(run: &TrainingRun, microbatches: u64) -> ScheduleShape {
@@ -158,27 +181,30 @@ fn extrapolated(
 /// Costs of the operations for the simulator.
 fn op_costs(run: &TrainingRun, stages: &StageCosts, with_hops: bool) -> OpCosts {
     let context = LayerContext::of(run);
-    let split_head = split_head(run);
-    let times = stages.stages.iter().map(|stage| op_times(stage, split_head.is_some())).collect();
+    let times = stages.stages.iter().map(op_times).collect();
     let hops = if with_hops { hops(run, &context.fabric, stages) } else { Vec::new() };
-    let vocabulary = split_head.map_or_else(VocabularyCosts::default, |split| {
-        vocabulary_costs(run, &context, stages, split, with_hops)
+    let vocabulary = stages.split_head.map_or_else(VocabularyCosts::default, |(share, _)| {
+        vocabulary_costs(run, &context, &share, head_split(run), with_hops)
     });
     OpCosts { stages: times, hops, vocabulary, ..OpCosts::default() }
 }
 
-fn split_head(run: &TrainingRun) -> Option<Vocabulary> {
-    let schedule = catalogue_name(&run.parallel.schedule).parse::<Schedule>().ok()?;
-    (schedule.vocabulary != Vocabulary::Whole).then_some(schedule.vocabulary)
+/// How the schedule splits the output layer.
+fn head_split(run: &TrainingRun) -> Vocabulary {
+    let schedule = catalogue_name(&run.parallel.schedule).parse::<Schedule>();
+    schedule.map_or(Vocabulary::Whole, |schedule| schedule.vocabulary)
 }
 
-fn op_times(stage: &StageCost, without_head: bool) -> OpTimes {
-    let head = if without_head { stage.head } else { Default::default() };
-    let left = |whole: Seconds, part: Seconds| (whole - part).max(Seconds::ZERO).get();
+/// Whether the schedule splits the output layer over all pipeline ranks.
+pub(super) fn splits_head(run: &TrainingRun) -> bool {
+    run.parallel.pp > 1 && head_split(run) != Vocabulary::Whole
+}
+
+fn op_times(stage: &StageCost) -> OpTimes {
     OpTimes::of_times(
-        left(stage.passes.forward.total(), head.forward.total()),
-        left(stage.passes.input_gradient.total(), head.input_gradient.total()),
-        left(stage.passes.weight_gradient.total(), head.weight_gradient.total()),
+        stage.passes.forward.total().get(),
+        stage.passes.input_gradient.total().get(),
+        stage.passes.weight_gradient.total().get(),
     )
 }
 
@@ -196,14 +222,12 @@ fn hops(run: &TrainingRun, fabric: &Fabric, stages: &StageCosts) -> Vec<Hop> {
 fn vocabulary_costs(
     run: &TrainingRun,
     context: &LayerContext,
-    stages: &StageCosts,
+    share: &Passes,
     split: Vocabulary,
     with_hops: bool,
 ) -> VocabularyCosts {
-    let p = f64::from(run.parallel.pp);
-    let head = stages.stages.last().map_or_else(Default::default, |stage| stage.head);
-    let forward = head.forward.total().get() / p;
-    let (input, weight) = (head.input_gradient.total().get() / p, head.weight_gradient.total().get() / p);
+    let forward = share.forward.total().get();
+    let (input, weight) = (share.input_gradient.total().get(), share.weight_gradient.total().get());
     let bytes = Bytes(2.0 * context.tokens * context.hidden());
     let group = run.cluster.group_shape(run.parallel.pp, run.parallel.tp);
     let reduce = context.fabric.time(Collective::AllReduce, bytes, group).get();

@@ -14,10 +14,8 @@ use cluster_profiles::{Bytes, Seconds};
 pub struct StageCost {
     /// Pipeline rank.
     pub rank: usize,
-    /// Its three passes; the input gradient holds what is recomputed.
+    /// Its three passes; the input gradient holds what is recomputed. A head that is split over all ranks is apart.
     pub passes: Passes,
-    /// The head's part of them, for schedules that split the head over all ranks.
-    pub head: Passes,
     /// Bytes sent to the next stage.
     pub output: Bytes,
     /// Parameters of its layers on one rank.
@@ -37,7 +35,7 @@ impl StageCost {
         self.passes.input_gradient.total() + self.passes.weight_gradient.total()
     }
 
-    fn add(&mut self, layer: &Layer, cost: &LayerCost) {
+    fn add(&mut self, cost: &LayerCost) {
         let mut passes = Passes {
             forward: cost.forward,
             input_gradient: cost.input_gradient,
@@ -45,9 +43,6 @@ impl StageCost {
         };
         passes.input_gradient += cost.recompute;
         self.passes += passes;
-        if matches!(layer, Layer::Head) {
-            self.head = passes;
-        }
         self.output = cost.output;
         self.parameters += cost.parameters;
     }
@@ -60,6 +55,8 @@ pub struct StageCosts {
     pub stages: Vec<StageCost>,
     /// Pipeline ranks.
     pub ranks: usize,
+    /// What every rank does of a head that is split over all of them, and its parameters.
+    pub split_head: Option<(Passes, RankParameters)>,
 }
 
 impl StageCosts {
@@ -70,29 +67,35 @@ impl StageCosts {
     pub fn of(run: &TrainingRun) -> Result<Self, StepError> {
         check(run)?;
         let context = LayerContext::of(run);
-        let mut table = LayerTable { context: &context, run, entries: Vec::new() };
+        let split = super::pipeline::splits_head(run);
+        let mut table = LayerTable { context: &context, run, split, entries: Vec::new() };
         let stages = run.stages.0.iter().map(|stage| table.stage(stage)).collect();
-        Ok(Self { stages, ranks: run.parallel.pp as usize })
+        let split_head = split.then(|| table.share_of_head());
+        Ok(Self { stages, ranks: run.parallel.pp as usize, split_head })
+    }
+
+    fn share(&self) -> Passes {
+        self.split_head.map_or_else(Passes::default, |(passes, _)| passes)
     }
 
     /// Seconds by kind of one microbatch through all stages of a rank.
     #[must_use]
     pub fn rank_passes(&self, rank: usize) -> Passes {
         let own = self.stages.iter().filter(|stage| stage.rank == rank);
-        own.fold(Passes::default(), |sum, stage| sum + stage.passes)
+        own.fold(self.share(), |sum, stage| sum + stage.passes)
     }
 
     /// Seconds of one microbatch through all stages of a rank.
     #[must_use]
     pub fn rank_total(&self, rank: usize) -> Seconds {
         let own = self.stages.iter().filter(|stage| stage.rank == rank);
-        own.map(|stage| stage.forward() + stage.backward()).sum()
+        own.map(|stage| stage.forward() + stage.backward()).sum::<Seconds>() + self.share().total()
     }
 
     /// Parameters of a rank.
     #[must_use]
     pub fn rank_parameters(&self, rank: usize) -> RankParameters {
-        let mut sum = RankParameters::default();
+        let mut sum = self.split_head.map_or_else(RankParameters::default, |(_, parameters)| parameters);
         self.stages.iter().filter(|stage| stage.rank == rank).for_each(|stage| sum += stage.parameters);
         sum
     }
@@ -109,6 +112,7 @@ impl StageCosts {
 struct LayerTable<'c, 'a> {
     context: &'c LayerContext<'a>,
     run: &'c TrainingRun<'a>,
+    split: bool,
     entries: Vec<(Layer, Recompute, LayerCost)>,
 }
 
@@ -118,15 +122,28 @@ impl LayerTable<'_, '_> {
         let mut blocks = 0;
         for index in stage.layer_range() {
             let Some(layer) = self.run.model.layers.get(index).copied() else { continue };
+            if self.split && matches!(layer, Layer::Head) {
+                continue;
+            }
             let recompute = match stage.recompute {
                 Recompute::Full { layers: Some(limit) } if blocks >= limit => Recompute::None,
                 other => other,
             };
             blocks += u32::from(matches!(layer, Layer::Block(_) | Layer::Mtp(_)));
             let layer_cost = self.layer(&layer, recompute);
-            cost.add(&layer, &layer_cost);
+            cost.add(&layer_cost);
         }
         cost
+    }
+
+    /// One rank's share of a head that all ranks split.
+    fn share_of_head(&mut self) -> (Passes, RankParameters) {
+        let mut head = StageCost::default();
+        head.add(&self.layer(&Layer::Head, Recompute::None));
+        let share = 1.0 / f64::from(self.run.parallel.pp);
+        let parameters =
+            RankParameters { dense: head.parameters.dense * share, expert: head.parameters.expert * share };
+        (head.passes * share, parameters)
     }
 
     fn layer(&mut self, layer: &Layer, recompute: Recompute) -> LayerCost {

@@ -1,9 +1,9 @@
 //! `collectives.csv`: NCCL inside one node.
 
-use super::{Kernels, Measured};
+use super::{Kernels, Measured, Work};
 use crate::validate::fields::Fields;
 use cluster_profiles::{Bytes, GroupShape};
-use cost_models::comm::{Collective, Fabric};
+use cost_models::comm::Collective;
 
 pub(super) fn read(kernels: &Kernels, fields: &mut Fields) -> Result<Measured, String> {
     let gpu = kernels.hardware.gpu(fields.text("gpu"))?;
@@ -14,8 +14,8 @@ pub(super) fn read(kernels: &Kernels, fields: &mut Fields) -> Result<Measured, S
     let measured = fields.positive("latency_ms", 1e6).unwrap_or(0.0) * 1e-3;
     let cluster = kernels.hardware.cluster_of(gpu, "")?;
     let group = GroupShape { ranks, per_domain: ranks, domains: 1 };
-    let predicted = Fabric::new(&cluster, &kernels.shared).time(collective, bytes, group);
-    Ok(Measured { gpu: gpu.name.clone(), group: op.to_owned(), predicted, measured })
+    let work = Work::Collective(collective, bytes, group, Box::new(cluster));
+    Ok(Measured { gpu: gpu.name.clone(), group: op.to_owned(), work, measured })
 }
 
 /// The collective of an operation's name.

@@ -1,9 +1,9 @@
 //! `deepep.csv`: expert dispatch and combine.
 
-use super::{Kernels, Measured};
+use super::{Kernels, Measured, Work};
 use crate::validate::fields::Fields;
 use cluster_profiles::{GroupShape, Seconds};
-use cost_models::comm::{Dispatch, Fabric};
+use cost_models::comm::Dispatch;
 use cost_models::runtime::ExpertDispatcher;
 
 /// Multiprocessors that training engines give the kernels.
@@ -32,8 +32,7 @@ pub(super) fn read(kernels: &Kernels, fields: &mut Fields) -> Result<Measured, S
     let micros = |fields: &mut Fields, column| fields.positive(column, 1e9).unwrap_or(0.0);
     let measured = micros(fields, "dispatch_transmit_us") + micros(fields, "combine_transmit_us");
     let cluster = kernels.hardware.cluster_of(gpu, "")?;
-    let fabric = Fabric::new(&cluster, &kernels.shared);
-    let predicted = dispatch.time(&fabric, gpu.is_blackwell_or_later(), LATENCY);
+    let work = Work::Dispatch(dispatch, LATENCY, Box::new(cluster));
     let group = format!("{nodes} node{}", if nodes == 1 { "" } else { "s" });
-    Ok(Measured { gpu: gpu.name.clone(), group, predicted, measured: measured * 1e-6 })
+    Ok(Measured { gpu: gpu.name.clone(), group, work, measured: measured * 1e-6 })
 }

@@ -1,9 +1,9 @@
 //! `moe_forward.csv`: the fused experts of one layer, forward.
 
 use super::gemm::format;
-use super::{Kernels, Measured};
+use super::{Kernels, Measured, Work};
 use crate::validate::fields::Fields;
-use cost_models::compute::{ExpertShape, experts_burst};
+use cost_models::compute::ExpertShape;
 
 /// Tokens per expert from which an engine runs a training-like grouped product.
 const TRAINING_LIKE: f64 = 64.0;
@@ -22,6 +22,6 @@ pub(super) fn read(kernels: &Kernels, fields: &mut Fields) -> Result<Measured, S
     let rows = tokens * topk / ep;
     let shape = ExpertShape { rows, hidden, ffn: inner / tp, matrices: 3.0, experts: experts / ep };
     let measured = fields.positive("latency_ms", 1e6).unwrap_or(0.0) * 1e-3;
-    let predicted = experts_burst(gpu, format, &shape);
-    Ok(Measured { gpu: gpu.name.clone(), group: dtype.to_owned(), predicted, measured })
+    let work = Work::Experts(format, shape);
+    Ok(Measured { gpu: gpu.name.clone(), group: dtype.to_owned(), work, measured })
 }

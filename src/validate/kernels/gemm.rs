@@ -1,8 +1,8 @@
 //! `gemm.csv`: matrix products.
 
-use super::{Kernels, Measured};
+use super::{Kernels, Measured, Work};
 use crate::validate::fields::Fields;
-use cost_models::compute::{Format, Product, gemm_burst};
+use cost_models::compute::{Format, Product};
 
 pub(super) fn read(kernels: &Kernels, fields: &mut Fields) -> Result<Measured, String> {
     let dtype = fields.text("dtype");
@@ -11,8 +11,8 @@ pub(super) fn read(kernels: &Kernels, fields: &mut Fields) -> Result<Measured, S
     let mut size = |column| fields.required_count(column, 1 << 30) as f64;
     let product = Product { m: size("m"), n: size("n"), k: size("k") };
     let measured = fields.positive("latency_ms", 1e6).unwrap_or(0.0) * 1e-3;
-    let predicted = gemm_burst(gpu, format, product);
-    Ok(Measured { gpu: gpu.name.clone(), group: dtype.to_owned(), predicted, measured })
+    let work = Work::Gemm(format, product);
+    Ok(Measured { gpu: gpu.name.clone(), group: dtype.to_owned(), work, measured })
 }
 
 /// The width of a dtype's name.

@@ -1,10 +1,9 @@
 //! `links.csv`: published nccl-tests curves, one and two nodes.
 
 use super::collectives::collective;
-use super::{Kernels, Measured};
+use super::{Kernels, Measured, Work};
 use crate::validate::fields::Fields;
 use cluster_profiles::{Bytes, GroupShape};
-use cost_models::comm::Fabric;
 
 pub(super) fn read(kernels: &Kernels, fields: &mut Fields) -> Result<Measured, String> {
     let op = fields.text("op");
@@ -23,7 +22,7 @@ pub(super) fn read(kernels: &Kernels, fields: &mut Fields) -> Result<Measured, S
     let measured = fields.positive("time_us", 1e12).unwrap_or(0.0) * 1e-6;
     let cluster = kernels.hardware.cluster_of(gpu, fields.text("link"))?;
     let group = GroupShape { ranks, per_domain: ranks.div_ceil(nodes), domains: nodes };
-    let predicted = Fabric::new(&cluster, &kernels.shared).time(collective, bytes, group);
+    let work = Work::Collective(collective, bytes, group, Box::new(cluster));
     let group = format!("{op}, {nodes} node{}", if nodes == 1 { "" } else { "s" });
-    Ok(Measured { gpu: gpu.name.clone(), group, predicted, measured })
+    Ok(Measured { gpu: gpu.name.clone(), group, work, measured })
 }

@@ -10,22 +10,39 @@ mod experts;
 mod gemm;
 mod links;
 mod split;
+mod work;
 
 pub use split::{HELD_OUT_SHARE, hash, held_out};
+pub use work::Work;
 
 use super::ValidateError;
 use super::fields::{Fault, Fields, Header};
 use super::hardware::Hardware;
 use super::metrics::ErrorSummary;
 use super::runs::read_file;
-use cluster_profiles::Seconds;
+use cluster_profiles::Gpu;
 use cost_models::Runtime;
 use cost_models::runtime::{self, SharedTraits};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// One measured time.
+/// One measured call.
+#[derive(Debug, Clone)]
+pub struct MeasuredWork {
+    /// GPU kind, by its catalogue name.
+    pub gpu: String,
+    /// Precision or operation.
+    pub group: String,
+    /// What was done.
+    pub work: Work,
+    /// How long it took, in seconds.
+    pub measured: f64,
+    /// Whether it belongs to the 30 %.
+    pub held_out: bool,
+}
+
+/// One prediction.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Point {
     /// GPU kind, by its catalogue name.
@@ -41,8 +58,8 @@ pub struct Point {
 /// The points of one file.
 #[derive(Debug, Default)]
 pub struct Points {
-    /// What could be predicted.
-    pub points: Vec<Point>,
+    /// What could be read.
+    pub points: Vec<MeasuredWork>,
     /// Rows left out, by reason.
     pub left_out: BTreeMap<String, usize>,
 }
@@ -85,7 +102,7 @@ type Reader = fn(&Kernels, &mut Fields) -> Result<Measured, String>;
 pub(crate) struct Measured {
     gpu: String,
     group: String,
-    predicted: Seconds,
+    work: Work,
     measured: f64,
 }
 
@@ -104,25 +121,8 @@ const FILES: &[(&str, Reader)] = &[
 /// [`ValidateError`] if a file is broken or `dir` has none of the files.
 pub fn validate_kernels(dir: &Path) -> Result<Vec<FileFigures>, ValidateError> {
     let kernels = Kernels::new()?;
-    let mut figures = Vec::new();
-    for &(name, reader) in FILES {
-        let places = [
-            dir.join(name),
-            dir.join("links").join(name),
-            dir.join("kernels").join(name),
-            dir.join("../links").join(name),
-        ];
-        if let Some(path) = places.iter().find(|path| path.is_file()) {
-            let points = kernels.points(&path.display().to_string(), &read_file(path)?, reader)?;
-            figures.push(FileFigures::of(name, points));
-        }
-    }
-    if figures.is_empty() {
-        let names: Vec<&str> = FILES.iter().map(|(name, _)| *name).collect();
-        let reason = format!("has none of the files {}", names.join(", "));
-        return Err(ValidateError::Table { origin: dir.display().to_string(), reason });
-    }
-    Ok(figures)
+    let files = kernels.read(dir)?;
+    Ok(files.into_iter().map(|(name, points)| FileFigures::of(&kernels, name, points)).collect())
 }
 
 impl Kernels {
@@ -135,6 +135,45 @@ impl Kernels {
         let hardware = Hardware::catalogue().map_err(|error| refuse(error.to_string()))?;
         let runtime = Runtime::named(runtime::DEFAULT).map_err(|error| refuse(error.to_string()))?;
         Ok(Self { hardware, shared: runtime.shared })
+    }
+
+    /// Numbers that all engines share.
+    #[must_use]
+    pub fn shared(&self) -> &SharedTraits {
+        &self.shared
+    }
+
+    /// Every measured call of the files that `dir`, or its sibling or child folder `links`, has.
+    ///
+    /// # Errors
+    /// [`ValidateError`] if a file is broken or `dir` has none of the files.
+    pub fn read(&self, dir: &Path) -> Result<Vec<(&'static str, Points)>, ValidateError> {
+        let mut found = Vec::new();
+        for &(name, reader) in FILES {
+            let places = [
+                dir.join(name),
+                dir.join("links").join(name),
+                dir.join("kernels").join(name),
+                dir.join("../links").join(name),
+            ];
+            if let Some(path) = places.iter().find(|path| path.is_file()) {
+                found.push((name, self.points(&path.display().to_string(), &read_file(path)?, reader)?));
+            }
+        }
+        if found.is_empty() {
+            let names: Vec<&str> = FILES.iter().map(|(name, _)| *name).collect();
+            let reason = format!("has none of the files {}", names.join(", "));
+            return Err(ValidateError::Table { origin: dir.display().to_string(), reason });
+        }
+        Ok(found)
+    }
+
+    /// The GPU kind called `name`.
+    ///
+    /// # Errors
+    /// That there is none.
+    pub fn gpu(&self, name: &str) -> Result<&'static Gpu, String> {
+        self.hardware.gpu(name)
     }
 
     fn points(&self, origin: &str, bytes: &[u8], reader: Reader) -> Result<Points, ValidateError> {
@@ -153,6 +192,18 @@ impl Kernels {
     }
 }
 
+impl Point {
+    fn of(kernels: &Kernels, point: &MeasuredWork) -> Option<Self> {
+        let predicted = point.work.predict(kernels.gpu(&point.gpu).ok()?, &kernels.shared);
+        Some(Self {
+            gpu: point.gpu.clone(),
+            group: point.group.clone(),
+            error: predicted.get() / point.measured - 1.0,
+            held_out: point.held_out,
+        })
+    }
+}
+
 impl Points {
     fn take(&mut self, kernels: &Kernels, header: &Header, record: &csv::StringRecord, reader: Reader) {
         let line = record.position().map_or(0, csv::Position::line);
@@ -163,11 +214,12 @@ impl Points {
             None => outcome,
         };
         match outcome {
-            Ok(row) if row.measured > 0.0 => self.points.push(Point {
-                error: row.predicted.get() / row.measured - 1.0,
-                held_out: held_out(record),
+            Ok(row) if row.measured > 0.0 => self.points.push(MeasuredWork {
                 gpu: row.gpu,
                 group: row.group,
+                work: row.work,
+                measured: row.measured,
+                held_out: held_out(record),
             }),
             Ok(_) => *self.left_out.entry("no measured time".to_owned()).or_default() += 1,
             Err(reason) => *self.left_out.entry(reason).or_default() += 1,
@@ -176,9 +228,11 @@ impl Points {
 }
 
 impl FileFigures {
-    fn of(file: &str, points: Points) -> Self {
+    fn of(kernels: &Kernels, file: &str, points: Points) -> Self {
+        let predicted: Vec<Point> =
+            points.points.iter().filter_map(|point| Point::of(kernels, point)).collect();
         let mut groups: BTreeMap<(&str, &str), Vec<&Point>> = BTreeMap::new();
-        for point in &points.points {
+        for point in &predicted {
             groups.entry((&point.gpu, &point.group)).or_default().push(point);
         }
         let figures = groups.into_iter().map(|((gpu, group), points)| {
