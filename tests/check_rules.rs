@@ -21,6 +21,13 @@ const EXPERTS: &str = "CUDA_DEVICE_MAX_CONNECTIONS=1 pretrain_gpt.py --num-layer
     --moe-token-dispatcher-type alltoall --tensor-model-parallel-size 1 --pipeline-model-parallel-size 2 \
     --expert-model-parallel-size 8 --expert-tensor-parallel-size 1 --use-distributed-optimizer";
 
+const EXPERTS_WITH_BIASES: &str = "pretrain_gpt.py --num-layers 24 --hidden-size 2880 --ffn-hidden-size 2880 \
+    --num-attention-heads 64 --kv-channels 64 --group-query-attention --num-query-groups 8 --seq-length 4096 \
+    --max-position-embeddings 4096 --vocab-size 201088 --position-embedding-type rope --normalization RMSNorm \
+    --quick-geglu --untie-embeddings-and-output-weights --micro-batch-size 1 --global-batch-size 128 --bf16 \
+    --num-experts 32 --moe-router-topk 4 --moe-ffn-hidden-size 2880 --moe-grouped-gemm \
+    --expert-model-parallel-size 8 --use-distributed-optimizer";
+
 /// Rule, base, what is put behind it (a later flag wins).
 const BREAKS: &[(&str, &str, &str)] = &[
     ("M1", DENSE, "--tensor-model-parallel-size 6"),
@@ -40,12 +47,12 @@ const BREAKS: &[(&str, &str, &str)] = &[
     ("P3", DENSE, "--decoder-first-pipeline-num-layers 18 --decoder-last-pipeline-num-layers 19"),
     ("P3a", DENSE, "--pipeline-model-parallel-size 1 --decoder-first-pipeline-num-layers 18"),
     ("P3b", DENSE, "--decoder-last-pipeline-num-layers 17 --account-for-loss-in-pipeline-split"),
-    ("P4", DENSE, "--pipeline-model-parallel-layout Et*40|t*20|t*20L"),
-    ("P4", DENSE, "--pipeline-model-parallel-layout Et*19|t*20|t*20|t*20L"),
+    ("P4", DENSE, "--pipeline-model-parallel-layout 'Et*40|t*20|t*20L'"),
+    ("P4", DENSE, "--pipeline-model-parallel-layout 'Et*19|t*20|t*20|t*20L'"),
     (
         "P4a",
         DENSE,
-        "--pipeline-model-parallel-layout Et*20|t*20|t*20|t*20L --account-for-loss-in-pipeline-split",
+        "--pipeline-model-parallel-layout 'Et*20|t*20|t*20|t*20L' --account-for-loss-in-pipeline-split",
     ),
     (
         "P5",
@@ -83,6 +90,7 @@ const BREAKS: &[(&str, &str, &str)] = &[
     ("V5", EXPERTS, "--moe-pad-expert-input-to-capacity"),
     ("V6", DENSE, "--mtp-num-layers 1 --position-embedding-type learned_absolute"),
     ("V7", DENSE, "--moe-ffn-hidden-size 768"),
+    ("V8", EXPERTS_WITH_BIASES, ""),
 ];
 
 /// Rules of the degrees themselves, which the engine states, as a launcher's flags break them.

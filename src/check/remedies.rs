@@ -146,8 +146,7 @@ fn traded(parallel: &ParallelConfig, axis: Axis, double: bool) -> Option<Paralle
         changed.dp_shard *= 2;
         changed.num_microbatches = half(changed.num_microbatches)?;
     }
-    changed.sequence_parallel =
-        parallel.sequence_parallel && changed.tp > 1 || parallel.tp == 1 && changed.tp > 1;
+    changed.sequence_parallel = changed.tp > 1 && (parallel.sequence_parallel || parallel.tp == 1);
     if changed.pp == 1 {
         changed.vpp = 1;
         changed.schedule = "1f1b".to_owned();

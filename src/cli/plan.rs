@@ -99,7 +99,12 @@ impl PlanArgs {
             faults.push(fault);
             Objective::StepTime
         });
-        let constraints = Constraints::parse(&self.fix, &self.forbid).unwrap_or_else(|error| {
+        let launcher = self.inputs.launcher.as_deref().and_then(crate::launch::named);
+        let unable = launcher.map_or(&[][..], |launcher| launcher.forbids());
+        let forbid: Vec<&str> =
+            self.forbid.iter().map(String::as_str).chain(unable.iter().copied()).collect();
+        let fix: Vec<&str> = self.fix.iter().map(String::as_str).collect();
+        let constraints = Constraints::parse(&fix, &forbid).unwrap_or_else(|error| {
             faults.extend(error.faults.iter().cloned());
             hint = Some(error.hint());
             Constraints::default()

@@ -26,6 +26,10 @@ impl Launcher for Accelerate {
         "fsdp2"
     }
 
+    fn forbids(&self) -> &'static [&'static str] {
+        &["pp>1", "ep>1", "recompute=selective"]
+    }
+
     fn export(&self, plan: &Plan) -> Result<Exported, LaunchError> {
         let mut reasons = unfit(plan);
         let seats = Seats::of(plan).unwrap_or_else(|found| {

@@ -146,6 +146,20 @@ fn extra(plan: &Plan) -> Vec<(String, String)> {
     vec![("model.seq_length".to_owned(), seq_len.clone()), ("dataset.seq_length".to_owned(), seq_len)]
 }
 
+/// `name=value`, also with spaces around the sign as in Python.
+fn pairs(words: &[String]) -> Vec<(String, String)> {
+    let mut pairs = Vec::new();
+    for (index, word) in words.iter().enumerate() {
+        let beside = |at: Option<usize>| at.and_then(|at| words.get(at)).cloned().unwrap_or_default();
+        match word.split_once('=') {
+            Some(("", "")) => pairs.push((beside(index.checked_sub(1)), beside(Some(index + 1)))),
+            Some((name, value)) => pairs.push((name.to_owned(), value.to_owned())),
+            None => {}
+        }
+    }
+    pairs
+}
+
 /// Overrides as Megatron-LM's flags: `model.tensor_model_parallel_size=4`, with or without `cfg.` before it.
 fn flags(document: &Document) -> FlagSet {
     let mut fields: Vec<(String, String)> = Vec::new();
@@ -154,9 +168,7 @@ fn flags(document: &Document) -> FlagSet {
         Document::Tree(tree) => fields.extend(super::document::flatten(tree)),
         Document::Words { words, variables: set } => {
             variables.clone_from(set);
-            let pair =
-                |word: &String| word.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()));
-            fields.extend(words.iter().filter_map(pair));
+            fields.extend(pairs(words));
         }
     }
     let flag = |(name, value): (String, String)| {

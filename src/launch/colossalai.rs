@@ -23,6 +23,10 @@ impl Launcher for ColossalAi {
         "colossalai"
     }
 
+    fn forbids(&self) -> &'static [&'static str] {
+        &["cp>1", "schedule=zb-v"]
+    }
+
     fn export(&self, plan: &Plan) -> Result<Exported, LaunchError> {
         let reasons = unfit(plan);
         if !reasons.is_empty() {

@@ -27,6 +27,10 @@ impl Launcher for DeepSpeed {
         "megatron-deepspeed"
     }
 
+    fn forbids(&self) -> &'static [&'static str] {
+        &["cp>1", "ep>1", "vpp>1", "pp>1", "recompute=selective"]
+    }
+
     fn export(&self, plan: &Plan) -> Result<Exported, LaunchError> {
         let reasons = unfit(plan);
         if !reasons.is_empty() {
@@ -80,6 +84,9 @@ fn unfit(plan: &Plan) -> Vec<String> {
     let even = plan.stages.0.iter().map(|stage| stage.layer_range().len()).collect::<Vec<_>>();
     if p.pp > 1 && even.len() > 2 && even[1..even.len() - 1].iter().any(|&layers| layers != even[1]) {
         reasons.push("stages of different sizes: PipelineModule partitions by its own rules".to_owned());
+    }
+    if matches!(p.recompute, Recompute::Selective | Recompute::Full { layers: Some(_) }) {
+        reasons.push(format!("recompute {}: the training script decides what is recomputed", p.recompute));
     }
     if plan.stages.0.iter().any(|stage| stage.recompute != p.recompute) {
         reasons.push("recompute that differs between stages".to_owned());
@@ -266,7 +273,18 @@ fn batch(draft: &mut Draft, stated: &dyn Fn(&str) -> bool) {
     if let (Some(train), Some(micro), Some(steps)) = (train, micro, steps) {
         let made = micro.saturating_mul(steps).saturating_mul(dp);
         if made != train {
-            let hint = format!("train_batch_size {made} works");
+            let rest = micro.saturating_mul(steps).max(1);
+            let replicas = (train / rest).max(1);
+            let staged = train.is_multiple_of(rest) && dp.is_multiple_of(replicas) && replicas < dp;
+            let more = if staged {
+                format!(
+                    ", or a script that runs {} GPUs as one pipeline or tensor-parallel group",
+                    dp / replicas
+                )
+            } else {
+                String::new()
+            };
+            let hint = format!("train_batch_size {made} works{more}");
             draft.break_rule(
                 "D1",
                 format!("train_batch_size {train} is not micro batch {micro} x accumulation {steps} x dp {dp} = {made}"),

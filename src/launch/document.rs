@@ -46,9 +46,9 @@ pub fn parse(origin: &str, text: &str) -> Result<Document, AppError> {
     }
     let tree = if ends(&[".json"]) || start.starts_with('{') {
         from_json(text)
-    } else if ends(&[".toml"]) {
+    } else if ends(&[".toml"]) || is_toml(text) {
         toml::from_str::<Strict>(text).map_err(|error| error.to_string())
-    } else if ends(&[".yaml", ".yml"]) || !has_flags(text) {
+    } else if ends(&[".yaml", ".yml"]) || !(has_flags(text) || has_assignments(text)) {
         serde_norway::from_str::<Strict>(text).map_err(|error| error.to_string())
     } else {
         return Ok(script(text));
@@ -64,6 +64,22 @@ fn from_json(text: &str) -> Result<Strict, String> {
 fn script(text: &str) -> Document {
     let (words, variables) = words::split(text);
     Document::Words { words, variables }
+}
+
+/// Lines that say something.
+fn lines(text: &str) -> impl Iterator<Item = &str> {
+    text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'))
+}
+
+/// Whether a text starts with the header of a TOML table.
+fn is_toml(text: &str) -> bool {
+    let header = |line: &str| line.starts_with('[') && line.ends_with(']') && !line.contains(',');
+    lines(text).next().is_some_and(header) && lines(text).any(|line| line.contains('='))
+}
+
+/// Whether a text starts with an assignment, as overrides and Python do.
+fn has_assignments(text: &str) -> bool {
+    lines(text).next().is_some_and(|line| line.contains('=') && !line.contains(": "))
 }
 
 /// Whether a text has a flag at the start of a word: then it is a command line.
@@ -214,6 +230,7 @@ mod tests {
         let json = tree("a.json", r#"{"a": {"b": 1, "c": [1, 2], "d": true}}"#);
         assert_eq!(json, tree("a.yaml", "a:\n  b: 1\n  c: [1, 2]\n  d: true\n"));
         assert_eq!(json, tree("a.toml", "[a]\nb = 1\nc = [1, 2]\nd = true\n"));
+        assert_eq!(json, tree("no ending", "# comment\n[a]\nb = 1\nc = [1, 2]\nd = true\n"));
         let flat = flatten(&json.expect("a tree"));
         assert_eq!(flat.get("a.c").map(String::as_str), Some("1 2"));
         assert_eq!(flat.get("a.d").map(String::as_str), Some("true"));

@@ -23,6 +23,10 @@ impl Launcher for Galvatron {
         "megatron-core"
     }
 
+    fn forbids(&self) -> &'static [&'static str] {
+        &["vpp>1", "ep>1", "zero=1", "recompute=selective"]
+    }
+
     fn export(&self, plan: &Plan) -> Result<Exported, LaunchError> {
         let reasons = unfit(plan);
         if !reasons.is_empty() {

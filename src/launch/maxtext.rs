@@ -22,6 +22,10 @@ impl Launcher for MaxText {
         "jax"
     }
 
+    fn forbids(&self) -> &'static [&'static str] {
+        &["cp>1", "vpp>1"]
+    }
+
     fn export(&self, plan: &Plan) -> Result<Exported, LaunchError> {
         let mut reasons = Vec::new();
         let axes = axes(plan, &mut reasons);

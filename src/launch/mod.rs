@@ -76,6 +76,11 @@ pub trait Launcher: Sync {
     /// Every part of the plan that the launcher cannot express.
     fn export(&self, plan: &Plan) -> Result<Exported, LaunchError>;
 
+    /// Layouts that the runtime has and this launcher cannot start, as terms that a search forbids.
+    fn forbids(&self) -> &'static [&'static str] {
+        &[]
+    }
+
     /// The flags or keys of a configuration.
     fn flags(&self, document: &Document) -> FlagSet {
         keys(document)

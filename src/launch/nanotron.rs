@@ -28,6 +28,10 @@ impl Launcher for Nanotron {
         "nanotron"
     }
 
+    fn forbids(&self) -> &'static [&'static str] {
+        &["ep>1", "vpp>1", "recompute=selective", "dp_replicate>1"]
+    }
+
     fn export(&self, plan: &Plan) -> Result<Exported, LaunchError> {
         let reasons = unfit(plan);
         let model = llama(&plan.inputs.model);

@@ -15,7 +15,7 @@ pub fn plan(model: &str, runtime: &str, parallel: &ParallelConfig, blocks: Optio
     let runtime = Runtime::named(runtime).unwrap();
     let workload = Workload {
         global_batch: parallel.global_batch(),
-        seq_len: 4096,
+        seq_len: model.learned_positions.unwrap_or(4096).min(4096),
         precision: cluster_profiles::Precision::Bf16,
         optimizer: Optimizer::Adamw,
         gradient_dtype: None,
@@ -73,7 +73,7 @@ pub fn plans(model: &str, runtime: &str, zero_stages: &[u8]) -> Vec<Plan> {
                     dp_shard: if zero_stage == 0 { 1 } else { 4 },
                     dp_replicate: if zero_stage == 0 { 4 } else { 1 },
                     zero_stage,
-                    sequence_parallel: tp > 1,
+                    sequence_parallel: tp > 1 && runtime != "megatron-deepspeed",
                     micro_batch_size: 1 + u64::from(tp % 3),
                     num_microbatches: 16,
                     schedule: if vpp > 1 { "interleaved-1f1b" } else { "1f1b" }.to_owned(),

@@ -1,6 +1,7 @@
 //! The planned ranks as node ranks and GPU lists, as launch layers can express them.
 
 use crate::plan::Plan;
+use std::collections::BTreeSet;
 
 /// Hosts in node-rank order, and the GPUs of each in local-rank order.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,6 +27,7 @@ impl Seats {
         let Some(first) = ranks.first() else { return Err(vec!["a placement without ranks".to_owned()]) };
         let per_node = ranks.iter().take_while(|seat| seat.host == first.host).count();
         let mut reasons = Vec::new();
+        let mut used = BTreeSet::new();
         let mut seats = Self { hosts: Vec::new(), per_node, devices: Vec::new() };
         for block in ranks.chunks(per_node) {
             let host = block[0].host;
@@ -35,6 +37,10 @@ impl Seats {
                     block[0].rank,
                     block[0].rank + block.len() as u64 - 1
                 ));
+                break;
+            }
+            if !used.insert(host) {
+                reasons.push(format!("ranks of host {host} that are not consecutive: launch layers number the ranks node by node, so they are on more than one host"));
                 break;
             }
             seats.hosts.push(placement.hosts.get(host as usize).cloned().unwrap_or_default());

@@ -270,6 +270,9 @@ fn mlp(plan: &Plan, blocks: &[Block], reasons: &mut Vec<String>) -> Vec<Flag> {
             Flag::value("--moe-router-load-balancing-type", "aux_loss"),
             Flag::value("--moe-aux-loss-coeff", "1e-2"),
         ]);
+        if blocks.iter().any(has_bias) {
+            flags.push(Flag::switch("--no-bias-dropout-fusion"));
+        }
         flags.extend(dispatcher(plan));
         let pattern: Vec<u8> = blocks.iter().map(|b| u8::from(matches!(b.mlp, Mlp::Moe { .. }))).collect();
         if pattern.contains(&0) {

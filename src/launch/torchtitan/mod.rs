@@ -48,6 +48,10 @@ impl Launcher for Torchtitan {
         "fsdp2"
     }
 
+    fn forbids(&self) -> &'static [&'static str] {
+        &["etp>1"]
+    }
+
     fn export(&self, plan: &Plan) -> Result<Exported, LaunchError> {
         write::export(plan, self.0).map_err(|reasons| LaunchError { launcher: self.name(), reasons })
     }

@@ -154,7 +154,7 @@ fn attention(flags: &FlagSet, hidden: u64, bias: bool) -> Attention {
 }
 
 fn moe(flags: &FlagSet, hidden: u64, experts: u64) -> Mlp {
-    let bias = !flags.has("--disable-bias-linear") && !flags.has("--moe-grouped-gemm");
+    let bias = !flags.has("--disable-bias-linear");
     Mlp::Moe {
         experts,
         topk: flags.count("--moe-router-topk").unwrap_or(2),
@@ -163,7 +163,7 @@ fn moe(flags: &FlagSet, hidden: u64, experts: u64) -> Mlp {
         shared_gate: flags.has("--moe-shared-expert-gate"),
         activation: activation(flags),
         expert_bias: bias,
-        router_bias: flags.has("--moe-router-enable-expert-bias"),
+        router_bias: bias || flags.has("--moe-router-enable-expert-bias"),
         group_limit: flags.count("--moe-router-group-topk"),
         sigmoid_router: flags.text("--moe-router-score-function") == Some("sigmoid"),
         dense_ffn: 0,

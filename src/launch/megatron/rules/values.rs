@@ -79,6 +79,19 @@ pub(super) const RULES: &[FlagRule] = &[
             fault(wrong, || "no experts".to_owned(), || say("add --num-experts, or drop it"))
         },
     },
+    FlagRule {
+        id: "V8",
+        statement: "grouped experts with biases need --no-bias-dropout-fusion",
+        broken: |f| {
+            let biased = f.experts > 0 && f.has("--moe-grouped-gemm") && !f.has("--disable-bias-linear");
+            let stated = f.text("--num-layers").is_some();
+            fault(
+                stated && biased && !f.has("--no-bias-dropout-fusion"),
+                || "--moe-grouped-gemm without --disable-bias-linear".to_owned(),
+                || say("add --no-bias-dropout-fusion or --disable-bias-linear"),
+            )
+        },
+    },
 ];
 
 /// Flags with a value that is none of their choices.
