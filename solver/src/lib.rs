@@ -1,4 +1,37 @@
-//! Which layout to run.
+//! Which layout to run, and a proof of how good it is.
+//!
+//! [`solve()`] answers a [`Problem`]: a model, a cluster, a workload, an engine, and what the plan is to be best at.
+//!
+//! ```
+//! use cluster_profiles::{Precision, catalog};
+//! use cost_models::{Optimizer, Runtime, Workload};
+//! use solver::{Outcome, Problem, Silent, Status, solve};
+//!
+//! let model = cost_models::model::catalog::get("llama-3.1-8b")?;
+//! let cluster = catalog::cluster("dgx-h100")?.resized(16)?;
+//! let workload = Workload { global_batch: 64, seq_len: 4096, precision: Precision::Bf16, optimizer: Optimizer::Adamw,
+//!     gradient_dtype: None, expert_imbalance: 1.0 };
+//! let runtime = Runtime::named("megatron-core")?;
+//! let Outcome::Solved(plan) = solve(&Problem::new(&model, &cluster, &workload, &runtime), &Silent)? else {
+//!     panic!("8B fit on 16 GPUs")
+//! };
+//! assert_eq!(plan.parallel.world_size(), 16);
+//! assert_eq!(plan.certificate.status, Status::Optimal);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! How: a layout is chosen in three steps, each with a bound that no choice after it can beat.
+//!
+//! 1. [`space`] lists every [`space::Mesh`]: the degrees that fill GPUs and batch, by the rules of the engine
+//!    ([`cost_models::rules`]) and what the caller fixed ([`constraint`]). A mesh is bounded by the work of a microbatch
+//!    ([`times`]), and left out where not even the average rank can fit ([`bytes`]).
+//! 2. A [`space::Pipeline`] adds schedule, chunks and recompute; [`bound`] knows the least time of any split of the layers.
+//! 3. [`leaf`] splits the layers over the stages: all contiguous splits by rising bound ([`partition`], and once more as an
+//!    integer program in [`ilp`]) for one stage per rank, all balanced ones ([`families`]) for several. [`judge`] takes
+//!    the sharding with least traffic that fits and asks [`cost_models::estimate()`] for the step.
+//!
+//! [`search`] looks at the nodes with the smallest bound first and stops when none is below the best value: that is the
+//! [`Certificate`]. If nothing fits, [`infeasible`] says which term is too large, and what would help.
 
 pub mod bound;
 pub mod bytes;
@@ -16,6 +49,7 @@ pub mod objective;
 pub mod observer;
 pub mod order_bound;
 pub mod partition;
+pub mod placement;
 pub mod problem;
 pub mod search;
 pub mod solution;

@@ -1,0 +1,346 @@
+//! Where hosts go: exact against brute force and the integer program, the local search against annealing, and the cases
+//! an operator meets.
+
+#![allow(clippy::expect_used, clippy::unwrap_used, clippy::panic)]
+
+use cluster_profiles::topology::Topology;
+use cluster_profiles::{Cluster, HostMatrix, Precision, catalog};
+use cost_models::schedule::Placement as StagePlacement;
+use cost_models::stages::stages_from_blocks;
+use cost_models::{ModelSpec, Optimizer, ParallelConfig, Runtime, StageMap, Workload};
+use solver::Problem;
+use solver::highs::MipOptions;
+use solver::placement::{Demands, Group, Traffic, best_placement, order_hosts, place};
+
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 >> 33
+    }
+
+    fn below(&mut self, high: usize) -> usize {
+        (self.next() % high.max(1) as u64) as usize
+    }
+
+    fn unit(&mut self) -> f64 {
+        self.next() as f64 / f64::from(1u32 << 31)
+    }
+}
+
+/// A pipeline of `stages` over `slots` hosts: every stage a group, every place a way, on random links.
+fn pipeline(random: &mut Random, hosts: usize, slots: usize, stages: usize) -> Demands {
+    let width = slots / stages;
+    let table = |random: &mut Random, high: usize| -> Vec<f64> {
+        (0..hosts * hosts).map(|_| 1.0 + random.below(high) as f64).collect()
+    };
+    let tables = vec![table(random, 9), table(random, 4), table(random, 9)];
+    let groups = (0..stages).map(|stage| Group {
+        slots: (stage * width..(stage + 1) * width).collect(),
+        table: if stage == 0 { 0 } else { 2 },
+    });
+    let ways =
+        (0..width).map(|place| Group { slots: (0..stages).map(|s| s * width + place).collect(), table: 1 });
+    let traffic = vec![Traffic::Collective(groups.collect()), Traffic::Ways(ways.collect())];
+    Demands::new(slots, hosts, traffic, tables)
+}
+
+fn permutations(hosts: usize, slots: usize) -> Vec<Vec<usize>> {
+    let mut all = vec![Vec::new()];
+    for _ in 0..slots {
+        all = all
+            .into_iter()
+            .flat_map(|chosen: Vec<usize>| {
+                let free: Vec<usize> = (0..hosts).filter(|host| !chosen.contains(host)).collect();
+                free.into_iter().map(move |host| [chosen.clone(), vec![host]].concat())
+            })
+            .collect();
+    }
+    all
+}
+
+fn brute_force(demands: &Demands) -> f64 {
+    let all = permutations(demands.hosts(), demands.slots());
+    all.iter().map(|hosts| demands.seconds(hosts)).fold(f64::INFINITY, f64::min)
+}
+
+fn draw(random: &mut Random, most: usize) -> Demands {
+    let slots = [2, 3, 4, 6, 6, 8][random.below(6)].min(most);
+    let stages = (1..=slots).filter(|stages| slots % stages == 0).nth(random.below(2)).unwrap_or(1);
+    let hosts = (slots + random.below(2)).min(most);
+    pipeline(random, hosts, slots, stages)
+}
+
+#[test]
+fn two_hundred_small_placements_are_the_best_there_are() {
+    let mut random = Random(5);
+    for case in 0..200 {
+        let demands = draw(&mut random, if case % 20 == 0 { 8 } else { 6 });
+        let placed = place(&demands);
+        let best = brute_force(&demands);
+        assert!((placed.seconds - best).abs() <= 1e-9 * best, "case {case}: {} {best}", placed.seconds);
+        assert_eq!(placed.gap(), 0.0);
+        assert!(
+            demands.bound() <= best * (1.0 + 1e-12),
+            "case {case}: bound {} above {best}",
+            demands.bound()
+        );
+    }
+}
+
+fn integer_program_agrees(cases: usize, most: usize) {
+    let mut random = Random(17);
+    for case in 0..cases {
+        let demands = draw(&mut random, most);
+        let program =
+            best_placement(&demands, &MipOptions::default()).expect("HiGHS runs").expect("there is one");
+        let exact = place(&demands);
+        assert!(
+            (program.seconds - exact.seconds).abs() <= 1e-6 * exact.seconds,
+            "case {case}: {program:?} {exact:?}"
+        );
+    }
+}
+
+#[test]
+fn the_integer_program_agrees() {
+    integer_program_agrees(12, 4);
+}
+
+#[test]
+#[ignore = "minutes: cargo test -p meshwright-solver --test placement -- --ignored"]
+fn the_integer_program_agrees_on_200() {
+    integer_program_agrees(200, 8);
+}
+
+/// A measured matrix of 256 hosts in islands of 16, shuffled, with noise and some bad links.
+fn measured(random: &mut Random, hosts: usize, stages: usize) -> Demands {
+    let mut island: Vec<usize> = (0..hosts).map(|host| host / 16).collect();
+    (1..hosts).rev().for_each(|last| island.swap(last, random.below(last + 1)));
+    let mut seconds = vec![0.0; hosts * hosts];
+    for a in 0..hosts {
+        for b in 0..hosts {
+            let near = if island[a] == island[b] { 1.0 } else { 2.5 };
+            let bad = if random.below(200) == 0 { 4.0 } else { 1.0 };
+            seconds[a * hosts + b] = near * bad * (1.0 + 0.2 * random.unit());
+        }
+    }
+    let hop: Vec<f64> = seconds.iter().map(|seconds| seconds * 0.02).collect();
+    let width = hosts / stages;
+    let groups = (0..stages).map(|s| Group { slots: (s * width..(s + 1) * width).collect(), table: 0 });
+    let ways =
+        (0..width).map(|place| Group { slots: (0..stages).map(|s| s * width + place).collect(), table: 1 });
+    let traffic = vec![Traffic::Collective(groups.collect()), Traffic::Ways(ways.collect())];
+    Demands::new(hosts, hosts, traffic, vec![seconds, hop])
+}
+
+/// Simulated annealing over swaps.
+fn annealed(demands: &Demands, seconds: f64, random: &mut Random) -> f64 {
+    let start = std::time::Instant::now();
+    let mut order: Vec<usize> = (0..demands.slots()).collect();
+    let (mut now, mut best) = (demands.seconds(&order), f64::INFINITY);
+    loop {
+        let spent = start.elapsed().as_secs_f64() / seconds;
+        if spent >= 1.0 {
+            return best;
+        }
+        let (a, b) = (random.below(order.len()), random.below(order.len()));
+        order.swap(a, b);
+        let next = demands.seconds(&order);
+        let temperature = 0.3 * (1.0 - spent);
+        if next <= now || random.unit() < ((now - next) / temperature.max(1e-9)).exp() {
+            now = next;
+            best = best.min(now);
+        } else {
+            order.swap(a, b);
+        }
+    }
+}
+
+fn beats_annealing(seconds: f64) {
+    let mut random = Random(3);
+    let demands = measured(&mut random, 256, 16);
+    let start = std::time::Instant::now();
+    let placed = place(&demands);
+    let spent = start.elapsed();
+    let annealed = annealed(&demands, seconds, &mut random);
+    assert!(placed.seconds <= annealed, "{} after {spent:?}, annealing {annealed}", placed.seconds);
+    assert!(placed.bound <= placed.seconds && demands.bound() == placed.bound);
+    assert_eq!(place(&demands), placed, "the same input gives the same placement");
+}
+
+#[test]
+fn a_measured_matrix_of_256_hosts_is_placed_better_than_annealing_does() {
+    beats_annealing(2.0);
+}
+
+#[test]
+#[ignore = "a minute: cargo test -p meshwright-solver --release --test placement -- --ignored"]
+fn a_measured_matrix_of_256_hosts_is_placed_better_than_a_minute_of_annealing() {
+    beats_annealing(60.0);
+}
+
+struct Site {
+    model: ModelSpec,
+    workload: Workload,
+    runtime: Runtime,
+}
+
+impl Site {
+    fn new(model: &str) -> Self {
+        let workload = Workload {
+            global_batch: 64,
+            seq_len: 4096,
+            precision: Precision::Bf16,
+            optimizer: Optimizer::Adamw,
+            gradient_dtype: None,
+            expert_imbalance: 1.0,
+        };
+        Self {
+            model: cost_models::model::catalog::get(model).expect("a catalogue model"),
+            workload,
+            runtime: Runtime::named("megatron-core").expect("a catalogue runtime"),
+        }
+    }
+
+    /// Hosts with a measured matrix.
+    fn cluster(&self, hosts: usize, slow: &[(usize, usize)]) -> Cluster {
+        let mut cluster: Cluster = catalog::cluster("dgx-h100")
+            .and_then(|cluster| cluster.resized(8 * hosts as u64))
+            .expect("whole nodes");
+        let mut rates = vec![vec![50.0; hosts]; hosts];
+        for &(a, b) in slow {
+            rates[a][b] = 5.0;
+            rates[b][a] = 5.0;
+        }
+        cluster.matrix = Some(HostMatrix {
+            hosts: cluster.host_names(),
+            bandwidth_gb_per_second: rates,
+            latency_us: Vec::new(),
+            source: "made up".to_owned(),
+        });
+        cluster
+    }
+
+    /// The demands of a layout on such hosts.
+    fn demands(
+        &self,
+        hosts: usize,
+        parallel: &ParallelConfig,
+        stages: &StageMap,
+        slow: &[(usize, usize)],
+    ) -> Demands {
+        let cluster = self.cluster(hosts, slow);
+        let topology = Topology::new(&cluster).expect("a small cluster");
+        let problem = Problem::new(&self.model, &cluster, &self.workload, &self.runtime);
+        Demands::of_layout(&problem, &topology, parallel, stages).expect("whole hosts")
+    }
+}
+
+fn stages(site: &Site, parallel: &ParallelConfig, blocks: &[u64]) -> StageMap {
+    stages_from_blocks(&site.model, parallel, blocks, StagePlacement::Loop).expect("they add up")
+}
+
+/// All links of one host are slow.
+fn behind_a_slow_link(host: usize, hosts: usize) -> Vec<(usize, usize)> {
+    (0..hosts).filter(|other| *other != host).map(|other| (host, other)).collect()
+}
+
+#[test]
+fn a_slow_host_is_left_out_when_there_is_a_spare() {
+    let site = Site::new("llama-3.1-70b");
+    let parallel = ParallelConfig {
+        tp: 8,
+        pp: 4,
+        dp_shard: 2,
+        num_microbatches: 32,
+        sequence_parallel: true,
+        ..Default::default()
+    };
+    let stages = stages(&site, &parallel, &[20; 4]);
+    let demands = site.demands(9, &parallel, &stages, &behind_a_slow_link(3, 9));
+    let placed = place(&demands);
+    assert!(!placed.hosts.contains(&3), "{:?}", placed.hosts);
+    let healthy = place(&site.demands(8, &parallel, &stages, &[]));
+    assert!((placed.seconds - healthy.seconds).abs() <= 1e-9 * healthy.seconds);
+}
+
+#[test]
+fn hosts_are_named_in_rank_order_and_spare_ones_apart() {
+    let site = Site::new("llama-3.1-70b");
+    let parallel = ParallelConfig {
+        tp: 8,
+        pp: 4,
+        dp_shard: 2,
+        num_microbatches: 32,
+        sequence_parallel: true,
+        ..Default::default()
+    };
+    let stages = stages(&site, &parallel, &[20; 4]);
+    let available = site.cluster(9, &behind_a_slow_link(0, 9));
+    let used = available.resized(64).expect("whole nodes");
+    let problem = Problem::new(&site.model, &used, &site.workload, &site.runtime);
+    let order = order_hosts(&problem, &available, &parallel, &stages).expect("small").expect("whole hosts");
+    let names = available.host_names();
+    assert_eq!(order.spare, [names[0].clone()]);
+    assert_eq!(order.hosts.len(), 8);
+    assert!(order.hosts.iter().all(|host| names[1..].contains(host)), "{order:?}");
+    assert!(order.communication_seconds < order.own_order_seconds);
+    assert!(order.bound_seconds <= order.communication_seconds);
+}
+
+#[test]
+fn a_slow_host_without_a_spare_goes_where_it_costs_least() {
+    let site = Site::new("llama-3.1-70b");
+    let parallel = ParallelConfig {
+        tp: 8,
+        pp: 4,
+        dp_shard: 2,
+        num_microbatches: 32,
+        sequence_parallel: true,
+        ..Default::default()
+    };
+    let stages = stages(&site, &parallel, &[20; 4]);
+    let demands = site.demands(8, &parallel, &stages, &behind_a_slow_link(2, 8));
+    let placed = place(&demands);
+    let at = |slot: usize| {
+        let mut order: Vec<usize> = (0..8).filter(|host| *host != 2).collect();
+        order.insert(slot, 2);
+        demands.seconds(&order)
+    };
+    let costs: Vec<f64> = (0..8).map(at).collect();
+    let least = costs.iter().copied().fold(f64::INFINITY, f64::min);
+    assert!(placed.seconds <= least * (1.0 + 1e-12), "{placed:?} {costs:?}");
+    assert!(costs.iter().any(|cost| *cost > least * 1.001), "every slot costs the same: {costs:?}");
+}
+
+#[test]
+fn a_slow_pair_carries_no_expert_traffic() {
+    let site = Site::new("qwen3-30b-a3b");
+    let parallel = ParallelConfig { pp: 4, ep: 16, dp_shard: 16, num_microbatches: 4, ..Default::default() };
+    let stages = stages(&site, &parallel, &[12; 4]);
+    let demands = site.demands(8, &parallel, &stages, &[(0, 1)]);
+    let placed = place(&demands);
+    for pair in placed.hosts.chunks(2) {
+        assert!(pair != [0, 1] && pair != [1, 0], "the slow pair shares a stage: {:?}", placed.hosts);
+    }
+    let own: Vec<usize> = (0..8).collect();
+    assert!(placed.seconds < demands.seconds(&own));
+}
+
+#[test]
+fn hosts_of_equal_links_keep_their_order() {
+    let site = Site::new("llama-3.1-70b");
+    let parallel = ParallelConfig {
+        tp: 8,
+        pp: 4,
+        dp_shard: 2,
+        num_microbatches: 32,
+        sequence_parallel: true,
+        ..Default::default()
+    };
+    let stages = stages(&site, &parallel, &[20; 4]);
+    let placed = place(&site.demands(8, &parallel, &stages, &[]));
+    assert_eq!(placed.hosts, (0..8).collect::<Vec<_>>());
+}
