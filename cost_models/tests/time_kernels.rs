@@ -38,7 +38,7 @@ fn faster(gpu: &Gpu, factor: f64) -> Gpu {
 }
 
 fn attention(batch: f64, seq: f64, window: f64) -> AttentionShape {
-    AttentionShape { batch, seq, window, heads: 16.0, kv_heads: 4.0, qk_dim: 128.0, v_dim: 128.0 }
+    AttentionShape { batch, seq, calls: 1.0, window, heads: 16.0, kv_heads: 4.0, qk_dim: 128.0, v_dim: 128.0 }
 }
 
 /// Every kernel of one set of sizes, by name.

@@ -12,6 +12,9 @@ pub struct AttentionShape {
     pub batch: f64,
     /// Tokens of a sequence.
     pub seq: f64,
+    /// Calls a sequence is cut into: the steps of a ring of context-parallel ranks, else 1. Each works on `seq / calls`
+    /// queries and as many keys.
+    pub calls: f64,
     /// Tokens a query meets at most (the window), `seq` where there is none.
     pub window: f64,
     /// Query heads.
@@ -58,11 +61,11 @@ const WIDTH_SATURATION: f64 = 0.7;
 fn burst_core(gpu: &Gpu, shape: &AttentionShape) -> (Seconds, Seconds) {
     let curve = &gpu.kernels.attention;
     let width = f64::midpoint(shape.qk_dim, shape.v_dim).max(1.0);
-    let length = shape.seq.min(2.0 * shape.window);
+    let length = (shape.seq / shape.calls).min(2.0 * shape.window);
     let half = curve.s_half * (128.0 / width).powf(WIDTH_SATURATION);
     let rate = curve.rate * (width_ratio(width, curve.head_64_ratio) * length / (length + half));
     let elements = (shape.heads + shape.kv_heads) * (shape.qk_dim + shape.v_dim);
-    let traffic = Bytes(2.0 * shape.batch * shape.seq * elements) / gpu.kernels.stream_bandwidth;
+    let traffic = Bytes(2.0 * shape.batch * shape.seq * elements * shape.calls) / gpu.kernels.stream_bandwidth;
     (shape.flops() / rate, traffic)
 }
 
@@ -111,7 +114,7 @@ pub fn fused_attention(
     let (launch, core) = (gpu.kernels.attention.launch, arithmetic / speed + traffic);
     let long =
         if kernel == AttentionKernel::Cudnn { shared.attention_backward } else { shared.flash_backward };
-    let factor = long * (1.0 + shared.attention_backward_length / (shape.seq + 512.0));
+    let factor = long * (1.0 + shared.attention_backward_length / (shape.seq / shape.calls + 512.0));
     ForwardBackward { forward: launch + core, backward: launch * BACKWARD_LAUNCHES + core * factor }
 }
 

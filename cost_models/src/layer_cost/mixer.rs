@@ -49,11 +49,13 @@ pub(super) fn latent_up(context: &LayerContext, attention: &Attention) -> Passes
 fn projections(context: &LayerContext, attention: &Attention) -> Passes {
     let (tokens, hidden, tp) = (context.tokens, context.hidden(), context.tp);
     match *attention {
-        Attention::Standard { heads, kv_heads, head_dim, output_gate, shared_kv, .. } => {
+        Attention::Standard { heads, kv_heads, head_dim, v_head_dim, output_gate, shared_kv, .. } => {
             let width = heads as f64 * head_dim as f64 / tp;
-            let kv = kv_width(context, kv_heads, head_dim) * if shared_kv { 1.0 } else { 2.0 };
-            let gate = if output_gate { width } else { 0.0 };
-            linear(context, tokens, width + kv + gate, hidden) + linear(context, tokens, hidden, width)
+            let output = heads as f64 * v_head_dim as f64 / tp;
+            let values = if shared_kv { 0.0 } else { kv_width(context, kv_heads, v_head_dim) };
+            let kv = kv_width(context, kv_heads, head_dim) + values;
+            let gate = if output_gate { output } else { 0.0 };
+            linear(context, tokens, width + kv + gate, hidden) + linear(context, tokens, hidden, output)
         }
         Attention::Latent { heads, q_rank, kv_rank, qk_rope_dim, v_dim, index_heads, index_dim, .. } => {
             let down = (q_rank.unwrap_or(0) + kv_rank + qk_rope_dim) as f64;
@@ -80,6 +82,7 @@ fn core(context: &LayerContext, attention: &Attention) -> ForwardBackward {
     let shape = |heads: u64, kv_heads: u64, qk_dim: f64, v_dim: f64, window: f64| AttentionShape {
         batch: context.batch / context.cp,
         seq: context.seq,
+        calls: if context.context_exchange() == ContextExchange::Ring { context.cp } else { 1.0 },
         window,
         heads: (heads as f64 / context.tp).max(1.0),
         kv_heads: (kv_heads as f64 / context.tp).max(1.0),
@@ -95,9 +98,10 @@ fn core(context: &LayerContext, attention: &Attention) -> ForwardBackward {
         }
     };
     match *attention {
-        Attention::Standard { heads, kv_heads, head_dim, window, chunked, .. } => {
-            let window = window.map_or(context.seq, |w| w as f64 * if chunked { 0.5 } else { 1.0 });
-            softmax(&shape(heads, kv_heads, head_dim as f64, head_dim as f64, window.min(context.seq)))
+        Attention::Standard { heads, kv_heads, head_dim, v_head_dim, window, chunked, .. } => {
+            let window = window.map_or(context.seq, |width| width as f64).min(context.seq);
+            let window = if chunked { window_of_chunk(window, context.seq) } else { window };
+            softmax(&shape(heads, kv_heads, head_dim as f64, v_head_dim as f64, window))
         }
         Attention::Latent {
             heads,
@@ -126,6 +130,11 @@ fn core(context: &LayerContext, attention: &Attention) -> ForwardBackward {
             linear_attention(gpu, context.tokens, heads, k_dim as f64, v_dim as f64)
         }
     }
+}
+
+/// The sliding window under which a query meets as many keys in the mean as under chunks of `chunk` tokens: half a chunk.
+fn window_of_chunk(chunk: f64, seq: f64) -> f64 {
+    seq * (1.0 - (1.0 - chunk / seq).max(0.0).sqrt())
 }
 
 fn rotary(context: &LayerContext, attention: &Attention) -> Passes {
