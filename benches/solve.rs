@@ -52,7 +52,8 @@ fn gpus(bencher: Bencher, gpus: u64) {
 /// A dense model of more and more layers on 256 GPUs.
 #[divan::bench(args = [24, 48, 96, 192], sample_count = 5)]
 fn layers(bencher: Bencher, layers: u64) {
-    let sizes = json!({"layers": layers, "hidden": 6144, "heads": 48, "kv_heads": 8, "ffn": 16384, "vocab": 128_256});
+    let sizes =
+        json!({"layers": layers, "hidden": 6144, "heads": 48, "kv_heads": 8, "ffn": 16384, "vocab": 128_256});
     let model = ModelSpec::from_compact("dense", &sizes).expect("sizes are sound");
     measure(bencher, &model, 256, 256, 4096);
 }

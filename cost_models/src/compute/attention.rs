@@ -65,7 +65,8 @@ fn burst_core(gpu: &Gpu, shape: &AttentionShape) -> (Seconds, Seconds) {
     let half = curve.s_half * (128.0 / width).powf(WIDTH_SATURATION);
     let rate = curve.rate * (width_ratio(width, curve.head_64_ratio) * length / (length + half));
     let elements = (shape.heads + shape.kv_heads) * (shape.qk_dim + shape.v_dim);
-    let traffic = Bytes(2.0 * shape.batch * shape.seq * elements * shape.calls) / gpu.kernels.stream_bandwidth;
+    let traffic =
+        Bytes(2.0 * shape.batch * shape.seq * elements * shape.calls) / gpu.kernels.stream_bandwidth;
     (shape.flops() / rate, traffic)
 }
 
