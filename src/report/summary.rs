@@ -30,12 +30,13 @@ fn header(plan: &Plan) -> String {
         false => format!(", {} active", parameters(plan.parameters_active)),
     };
     format!(
-        "{} ({}{active}) on {} x {gpus} ({}, {} nodes), {}, {} sequences of {} tokens\n",
+        "{} ({}{active}) on {} x {gpus} ({}, {} {}), {}, {} sequences of {} tokens\n",
         inputs.model.name,
         parameters(plan.parameters_total),
         grouped(cluster.gpu_count()),
         cluster.name,
         grouped(cluster.node_count()),
+        if cluster.node_count() == 1 { "node" } else { "nodes" },
         inputs.workload.precision,
         grouped(inputs.workload.global_batch),
         grouped(inputs.workload.seq_len),
@@ -113,8 +114,9 @@ fn prediction(plan: &Plan) -> String {
     let heaviest = heaviest(&estimate.memory);
     let capacity = plan.inputs.cluster.gpu().memory;
     let mut text = format!(
-        "  step    {}      {} tokens/s/GPU      MFU {} %      peak {} of {} GiB on pipeline rank {}\n",
+        "  step    {} ({})      {} tokens/s/GPU      MFU {} %      peak {} of {} GiB on pipeline rank {}\n",
         seconds(estimate.step_time_seconds),
+        estimate.step_time_interval_seconds.map(seconds).join(" - "),
         grouped(estimate.tokens_per_second_per_gpu.round() as u64),
         significant(estimate.model_flops_utilization * 100.0),
         gib(heaviest.peak_bytes),
@@ -172,7 +174,29 @@ fn proof(plan: &Plan) -> String {
         let _ =
             writeln!(text, "  {lead}  {}", alternative_line(alternative, plan.estimate.step_time_seconds));
     }
+    text.push_str(&assumed_line(plan));
     text
+}
+
+/// Which kinds of time rest on assumed numbers, and how much of the step that is; nothing if none does.
+fn assumed_line(plan: &Plan) -> String {
+    let share = plan.estimate.basis.iter().find(|part| part.basis == "assumed").map(|part| part.share);
+    let kinds: Vec<&str> = plan
+        .estimate
+        .assumptions
+        .iter()
+        .filter(|assumption| assumption.basis == "assumed")
+        .filter_map(|assumption| assumption.what.split_once(':'))
+        .map(|(kind, _)| kind)
+        .collect();
+    match share {
+        Some(share) if share >= 5e-4 => format!(
+            "  assumed {} ({} % of the step), not measured: `meshwright explain` says what from\n",
+            kinds.join(", ").replace('_', " "),
+            significant(share * 100.0)
+        ),
+        _ => String::new(),
+    }
 }
 
 /// How close to optimal the plan is, in one line.
