@@ -61,6 +61,9 @@ impl Context<'_> {
         if let Some(from) = &inherited.from {
             assumptions.push(assumed(format!("graphs, expert overlap, recompute and offload as in {from}")));
         }
+        if row.private_engine {
+            assumptions.push(assumed("a private engine, taken for megatron-core".to_owned()));
+        }
         let Layout { parallel, workload, recompute_stated } =
             layout(row, model, inherited, &mut assumptions)?;
         let mut runtime = Runtime::for_run(&row.runtime, &facts(row, inherited))

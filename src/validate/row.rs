@@ -95,6 +95,8 @@ pub struct RunRow {
     pub interconnect: String,
     pub framework: String,
     pub runtime: String,
+    /// The engine is not public: `runtime` names the one it is taken for.
+    pub private_engine: bool,
     pub tp: Option<u32>,
     pub pp: Option<u32>,
     pub vpp: Option<u32>,
@@ -166,10 +168,17 @@ impl RunRow {
             seq_len: fields.required_count("seq_len", 1 << 30),
             gpu: fields.required_text("gpu"),
             n_gpus: fields.required_count("n_gpus", 1 << 24),
-            runtime: fields.required_text("runtime"),
             id,
             ..Self::default()
         }
+        .with_engine(fields.required_text("runtime"))
+    }
+
+    /// An engine that is not public (`private`) is taken for Megatron-Core, which those of the large labs resemble most.
+    fn with_engine(self, name: String) -> Self {
+        let private_engine = name == "private";
+        let runtime = if private_engine { "megatron-core".to_owned() } else { name };
+        Self { runtime, private_engine, ..self }
     }
 
     fn read_cluster(&mut self, fields: &mut Fields) {
