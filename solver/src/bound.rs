@@ -219,7 +219,7 @@ impl Layout<'_> {
             return false;
         }
         let hop = 2.0 * self.hop();
-        let mut start = 0;
+        let (mut start, mut size) = (0, units.div_ceil(ranks));
         for rank in 0..ranks {
             let before = self.lead_before(start) + hop * rank as f64;
             let most = units - (ranks - 1 - rank);
@@ -228,7 +228,8 @@ impl Layout<'_> {
                 before + microbatches * self.times.work(&range, self.pipeline.recompute) <= step
                     && self.may_fit(&range, rank)
             };
-            let end = last_where(start, most, fits);
+            let end = last_where(start, most, start + size, fits);
+            size = end.saturating_sub(start);
             if end <= start {
                 return false;
             }
@@ -252,7 +253,20 @@ fn keep(recompute: Recompute) -> Recompute {
 }
 
 /// The largest value above `low`, up to `high`, for which a test holds that holds up to some value; `low` if for none.
-fn last_where(mut low: usize, mut high: usize, holds: impl Fn(usize) -> bool) -> usize {
+/// Looks near `guess` first.
+fn last_where(mut low: usize, mut high: usize, guess: usize, holds: impl Fn(usize) -> bool) -> usize {
+    let mut step = 1;
+    let mut probe = guess;
+    while low < probe && probe <= high {
+        if holds(probe) {
+            low = probe;
+            probe += step;
+        } else {
+            high = probe - 1;
+            probe = probe.saturating_sub(step);
+        }
+        step *= 2;
+    }
     while low < high {
         let middle = low + (high - low).div_ceil(2);
         if holds(middle) { low = middle } else { high = middle - 1 }
@@ -266,8 +280,8 @@ mod tests {
 
     #[test]
     fn the_last_value_that_holds_is_found() {
-        for limit in 0..12 {
-            assert_eq!(last_where(2, 9, |value| value <= limit), limit.clamp(2, 9));
+        for (limit, guess) in (0..12).flat_map(|limit| (0..12).map(move |guess| (limit, guess))) {
+            assert_eq!(last_where(2, 9, guess, |value| value <= limit), limit.clamp(2, 9));
         }
     }
 }

@@ -32,8 +32,7 @@ impl UnitBytes {
     pub fn new(problem: &Problem, units: &Units, parallel: &ParallelConfig) -> Result<Self, MemoryError> {
         let context =
             MemoryContext::new(problem.model, problem.cluster, problem.workload, problem.runtime, parallel)?;
-        let facts = &problem.runtime.facts;
-        let uncertain = facts.offloaded_layers > 0 || facts.recompute_every.is_some();
+        let uncertain = keeps_elsewhere(problem);
         let kinds: Vec<(f64, [f64; 3])> = units
             .kinds()
             .iter()
@@ -121,6 +120,36 @@ impl UnitBytes {
         let last = |sums: &[f64]| sums.last().copied().unwrap_or(0.0);
         last(&self.state) + in_flight * last(&self.saved[mode as usize]) <= self.room * ranks * (1.0 + 1e-12)
     }
+}
+
+/// Whether the average of `ranks` ranks may fit with one microbatch in flight, without a table of every unit.
+#[must_use]
+pub fn average_may_fit(
+    problem: &Problem,
+    units: &Units,
+    parallel: &ParallelConfig,
+    ranks: f64,
+    mode: Mode,
+) -> bool {
+    let context =
+        MemoryContext::new(problem.model, problem.cluster, problem.workload, problem.runtime, parallel);
+    let Ok(context) = context else { return false };
+    let uncertain = keeps_elsewhere(problem);
+    let needed: f64 = units
+        .kinds()
+        .iter()
+        .map(|kind| {
+            let (state, saved) = unit_bytes(problem, &context, kind.layers.clone(), uncertain);
+            f64::from(kind.count) * (state + saved[mode as usize])
+        })
+        .sum();
+    needed <= room(problem, &context) * ranks * (1.0 + 1e-12)
+}
+
+/// Whether the runtime may keep activations elsewhere than a split's modes say.
+fn keeps_elsewhere(problem: &Problem) -> bool {
+    let facts = &problem.runtime.facts;
+    facts.offloaded_layers > 0 || facts.recompute_every.is_some()
 }
 
 /// State and saved bytes, by mode, of a unit; nothing saved where the runtime may keep it elsewhere.

@@ -1,7 +1,7 @@
 //! What becomes of a node: its children, or the best split of its layout.
 
 use crate::bound::Layout;
-use crate::bytes::UnitBytes;
+use crate::bytes::average_may_fit;
 use crate::leaf::{Goal, Leaf, LeafResult};
 use crate::node::Kind;
 use crate::problem::Problem;
@@ -73,10 +73,6 @@ impl Tree<'_, '_> {
     /// shardings are apart.
     fn expand_mesh(&self, mesh: &Mesh, cutoff: f64) -> Expansion {
         let mut expansion = Expansion::default();
-        if !self.average_may_fit(mesh) {
-            expansion.pruned.insert("memory".to_owned(), self.space.layout_count(mesh));
-            return expansion;
-        }
         let mut known: Vec<(Vec<Sharding>, Option<Arc<Tables>>)> = Vec::new();
         for (pipeline, shardings) in self.space.pipelines(mesh, &mut expansion.pruned) {
             let size = if mesh.pp == 1 { 1 } else { shardings.len() };
@@ -103,10 +99,10 @@ impl Tree<'_, '_> {
         let lean =
             shardings.iter().max_by_key(|sharding| (sharding.zero_stage, Reverse(sharding.dp_replicate)));
         let Some(lean) = lean else { return false };
-        let bytes = UnitBytes::new(self.problem, self.units, &mesh.sharded(*lean));
         let modes = self.space.recomputes().iter().map(|recompute| Mode::of(*recompute));
         let mode = modes.max_by_key(|mode| *mode as usize).unwrap_or(Mode::Keep);
-        bytes.is_ok_and(|bytes| bytes.average_may_fit(f64::from(mesh.pp), mode, 1.0))
+        let parallel = mesh.sharded(*lean);
+        average_may_fit(self.problem, self.units, &parallel, f64::from(mesh.pp), mode)
     }
 
     fn first_child(&self, tables: &Arc<Tables>, pipeline: Pipeline) -> Option<(f64, Kind)> {
@@ -158,7 +154,7 @@ impl Tree<'_, '_> {
         if leaf.is_listed_chain() || tables.mesh.pp == 1 {
             return self.solve(tables, pipeline, goal);
         }
-        let bound = leaf.family_bound().filter(|bound| *bound < goal.cutoff);
+        let bound = leaf.family_bound(goal.cutoff);
         let child = bound.map(|bound| (bound, Kind::Splits(Arc::clone(tables), *pipeline)));
         Expansion { children: child.into_iter().collect(), ..Expansion::default() }
     }

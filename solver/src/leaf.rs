@@ -116,16 +116,34 @@ impl Leaf<'_, '_> {
         self.layout.mesh.with(self.layout.pipeline, sharding)
     }
 
-    /// The value no split of the family beats; none if there is none.
+    /// The value no split of the family beats; none if that is not below the cutoff. Splits whose fullest rank alone is
+    /// above the least value so far are not looked at any closer.
     #[must_use]
-    pub fn family_bound(&self) -> Option<f64> {
-        let able = self.family().into_iter().filter(|ends| self.may_fit(ends));
-        able.map(|ends| self.family_value(&ends)).reduce(f64::min)
+    pub fn family_bound(&self, cutoff: f64) -> Option<f64> {
+        let mut least = cutoff;
+        for ends in self.family() {
+            let load = self.least_load(&ends);
+            if self.value_bound(load + self.tables.outside()) < least && self.may_fit(&ends) {
+                least = least.min(self.family_value(&ends));
+            }
+        }
+        (least < cutoff).then_some(least)
+    }
+
+    /// Work of the fullest rank of a split, at least.
+    fn least_load(&self, ends: &Ends) -> f64 {
+        match self.layout.pipeline.schedule.vocabulary {
+            Vocabulary::Whole => self.largest_load(ends, &self.placement_of(ends)),
+            _ => self.layout.average_load(),
+        }
+    }
+
+    fn placement_of(&self, ends: &Ends) -> Vec<u16> {
+        self.placement().ranks_of_stages(self.layout.mesh.pp, ends.len() as u32)
     }
 
     fn may_fit(&self, ends: &Ends) -> bool {
-        let ranks = self.placement().ranks_of_stages(self.layout.mesh.pp, ends.len() as u32);
-        self.layout.split_may_fit(ranges(ends), &ranks)
+        self.layout.split_may_fit(ranges(ends), &self.placement_of(ends))
     }
 
     fn family_value(&self, ends: &Ends) -> f64 {
@@ -196,7 +214,7 @@ impl Leaf<'_, '_> {
         if mesh.pp == 1 || pipeline.schedule.vocabulary != Vocabulary::Whole {
             return self.layout.average_load();
         }
-        let placement = self.placement().ranks_of_stages(mesh.pp, ends.len() as u32);
+        let placement = self.placement_of(ends);
         if self.layout.is_staggered() {
             return self.largest_load(ends, &placement);
         }
@@ -273,7 +291,7 @@ impl Leaf<'_, '_> {
     #[must_use]
     pub fn outside_of(&self, ends: &Ends, parallel: &ParallelConfig) -> f64 {
         let mesh = self.layout.mesh;
-        let placement = self.placement().ranks_of_stages(mesh.pp, ends.len() as u32);
+        let placement = self.placement_of(ends);
         let mut ranks = vec![RankShare { times: Some((0.0, 0.0)), ..RankShare::default() }; mesh.pp as usize];
         for (range, rank) in ranges(ends).zip(placement) {
             let share = &mut ranks[usize::from(rank)];

@@ -137,7 +137,8 @@ impl State {
         true
     }
 
-    /// Leaves out meshes that do not fit even with the smallest micro batch; none if a limit came first.
+    /// Leaves out meshes whose average rank does not fit: those with micro batches from some size on. None if a limit came
+    /// first.
     fn meshes_that_may_fit(&mut self, tree: &Tree, meshes: &[Mesh], limits: &Limits) -> Option<Vec<Mesh>> {
         let groups: Vec<&[Mesh]> = meshes.chunk_by(|a, b| same_grid(a) == same_grid(b)).collect();
         let mut able = Vec::new();
@@ -145,12 +146,12 @@ impl State {
             if limits.reached() {
                 return None;
             }
-            let fits: Vec<bool> = chunk.par_iter().map(|group| tree.average_may_fit(&group[0])).collect();
-            for (group, fits) in chunk.iter().zip(fits) {
-                if fits {
-                    able.extend_from_slice(group);
-                } else {
-                    let layouts: u64 = group.iter().map(|mesh| tree.space.layout_count(mesh)).sum();
+            let fitting = |group: &&[Mesh]| group.partition_point(|mesh| tree.average_may_fit(mesh));
+            let counts: Vec<usize> = chunk.par_iter().map(fitting).collect();
+            for (group, count) in chunk.iter().zip(counts) {
+                able.extend_from_slice(&group[..count]);
+                let layouts: u64 = group[count..].iter().map(|mesh| tree.space.layout_count(mesh)).sum();
+                if layouts > 0 {
                     *self.pruned.entry("memory".to_owned()).or_default() += layouts;
                 }
             }

@@ -4,7 +4,7 @@
 
 use crate::problem::Problem;
 use crate::units::Units;
-use cost_models::layer_cost::{LayerContext, LayerCost, PassCost, RankParameters, layer_cost};
+use cost_models::layer_cost::{LayerContext, LayerCost, PassCost, RankParameters, layer_cost, layer_costs};
 use cost_models::model::Layer;
 use cost_models::schedule::StageCosts as OpTimes;
 use cost_models::step::{StageCost, StageCosts, data_parallel, optimizer_time};
@@ -290,7 +290,7 @@ fn unit_cost(run: &TrainingRun, context: &LayerContext, layers: Range<usize>, lo
 
 /// A layer's cost in every mode; layers other than blocks repeat nothing.
 fn modes(run: &TrainingRun, context: &LayerContext, layer: &Layer) -> [LayerCost; 3] {
-    let mut costs = Mode::ALL.map(|mode| layer_cost(context, layer, mode.recompute()));
+    let mut costs = layer_costs(context, layer, Mode::ALL.map(Mode::recompute));
     for cost in &mut costs {
         let (forward, backward) = data_parallel::sharded_exposure(run, context, cost);
         cost.forward += PassCost { dp: forward, ..PassCost::default() };

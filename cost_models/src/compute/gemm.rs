@@ -3,8 +3,10 @@
 use crate::runtime::SharedTraits;
 use cluster_profiles::{Bytes, Flops, FlopsPerSecond, GemmCurve, Gpu, Precision, Seconds};
 
-/// Tiles a library chooses between, with the rate of the kernel relative to the largest ones.
-const TILES: [(f64, f64, f64); 3] = [(128.0, 256.0, 1.0), (256.0, 128.0, 1.0), (128.0, 128.0, 0.93)];
+/// Largest tiles of a library, of equal area.
+const LARGE_TILES: [(f64, f64); 2] = [(128.0, 256.0), (256.0, 128.0)];
+/// A smaller tile, with the rate of its kernel relative to the largest ones.
+const SMALL_TILE: ((f64, f64), f64) = ((128.0, 128.0), 0.93);
 /// Weight of wave quantisation: the last, partly filled wave of tiles runs at a higher clock and splits its work, so
 /// full quantisation (1) is much too harsh on measured products.
 const WAVE_EXPONENT: f64 = 0.3;
@@ -85,12 +87,16 @@ impl Product {
 /// Share of the rate that is left by the tiles of the last wave.
 fn wave_efficiency(gpu: &Gpu, product: Product) -> f64 {
     let units = f64::from(gpu.multiprocessors.max(1));
-    let filled = |(tile_m, tile_n, rate): (f64, f64, f64)| {
+    let filled = |(tile_m, tile_n): (f64, f64)| {
         let tiles = (product.m / tile_m).ceil() * (product.n / tile_n).ceil();
         let waves = (tiles / units).ceil();
-        rate * (product.m * product.n / (waves * units * tile_m * tile_n)).powf(WAVE_EXPONENT)
+        product.m * product.n / (waves * units * tile_m * tile_n)
     };
-    TILES.into_iter().map(filled).fold(0.0, f64::max)
+    let large = LARGE_TILES.into_iter().map(filled).fold(0.0, f64::max);
+    let (tile, rate) = SMALL_TILE;
+    let small = filled(tile);
+    let whole = large.powf(WAVE_EXPONENT);
+    if small > large { whole.max(rate * small.powf(WAVE_EXPONENT)) } else { whole }
 }
 
 /// Rate lost by sizes that are no multiple of 64: `alignment` per missing factor of two.

@@ -20,38 +20,41 @@ const USUAL_NORMS: f64 = 2.0;
 /// similar size do not hide one another.
 const HOST_EXPONENT: f64 = 6.0;
 
-/// A block.
-pub(super) fn block(
+/// A block, under each of several recomputes.
+pub(super) fn block<const N: usize>(
     context: &LayerContext,
     block: &Block,
-    recompute: Recompute,
+    recomputes: [Recompute; N],
     cost: impl Fn(Passes) -> LayerCost,
-) -> LayerCost {
+) -> [LayerCost; N] {
     let linears = mixer(context, &block.attention) + channel(context, &block.mlp);
     let passes = linears + elementwise(context, block) + tensor_traffic(context, block);
-    let repeated = repeated(context, block, recompute, &passes);
-    let mut cost = cost(passes);
-    cost.recompute = repeated;
-    with_host(context, block, cost)
+    let cost = cost(passes);
+    recomputes.map(|recompute| {
+        let recompute = repeated(context, block, recompute, &passes);
+        with_host(context, block, LayerCost { recompute, ..cost })
+    })
 }
 
 /// A multi-token-prediction block: a projection of twice the width, the block, and another pass through the head.
-pub(super) fn mtp(
+pub(super) fn mtp<const N: usize>(
     context: &LayerContext,
     inner: &Block,
-    recompute: Recompute,
+    recomputes: [Recompute; N],
     cost: impl Fn(Passes) -> LayerCost,
-) -> LayerCost {
+) -> [LayerCost; N] {
     let hidden = context.hidden();
     let around = linear(context, context.tokens, hidden / context.tp, 2.0 * hidden)
         + ends::final_norm(context)
         + ends::final_norm(context)
         + ends::head(context);
-    let mut whole = block(context, inner, recompute, cost);
-    whole.forward += around.forward;
-    whole.input_gradient += around.input_gradient;
-    whole.weight_gradient += around.weight_gradient;
-    whole
+    let mut costs = block(context, inner, recomputes, cost);
+    for whole in &mut costs {
+        whole.forward += around.forward;
+        whole.input_gradient += around.input_gradient;
+        whole.weight_gradient += around.weight_gradient;
+    }
+    costs
 }
 
 /// Norms, residuals, dropout: divided by tp only where the sequence is.

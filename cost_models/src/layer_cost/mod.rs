@@ -49,23 +49,33 @@ impl LayerCost {
 /// being among them).
 #[must_use]
 pub fn layer_cost(context: &LayerContext, layer: &Layer, recompute: Recompute) -> LayerCost {
+    let [cost] = layer_costs(context, layer, [recompute]);
+    cost
+}
+
+/// The cost of `layer` under each of several recomputes.
+#[must_use]
+pub fn layer_costs<const N: usize>(
+    context: &LayerContext,
+    layer: &Layer,
+    recomputes: [Recompute; N],
+) -> [LayerCost; N] {
     let parameters = RankParameters::of(context, layer);
-    let output = Bytes(2.0 * context.tokens * context.hidden() / context.tp);
     let cost = |passes: Passes| LayerCost {
         forward: passes.forward,
         input_gradient: passes.input_gradient,
         weight_gradient: passes.weight_gradient,
         recompute: PassCost::default(),
-        output,
+        output: Bytes(2.0 * context.tokens * context.hidden() / context.tp),
         parameters,
     };
     match layer {
-        Layer::Embedding => cost(ends::embedding(context)),
-        Layer::FinalNorm => cost(ends::final_norm(context)),
-        Layer::Head => cost(ends::head(context)),
-        Layer::Block(block) => block::block(context, block, recompute, cost),
-        Layer::Mtp(block) => block::mtp(context, block, recompute, cost),
-        Layer::Custom(layer) => custom(context, layer, recompute, parameters),
+        Layer::Embedding => [cost(ends::embedding(context)); N],
+        Layer::FinalNorm => [cost(ends::final_norm(context)); N],
+        Layer::Head => [cost(ends::head(context)); N],
+        Layer::Block(block) => block::block(context, block, recomputes, cost),
+        Layer::Mtp(block) => block::mtp(context, block, recomputes, cost),
+        Layer::Custom(layer) => recomputes.map(|recompute| custom(context, layer, recompute, parameters)),
     }
 }
 

@@ -2,7 +2,6 @@
 
 use super::context::MemoryContext;
 use crate::model::{Attention, Layer, Role, Sharding, Weight};
-use std::collections::BTreeSet;
 
 const MIB: f64 = 1_048_576.0;
 
@@ -52,22 +51,16 @@ impl MemoryContext<'_> {
         if made { self.batch() * self.seq() * self.seq() } else { 0.0 }
     }
 
-    /// 16-bit weight gradients that Transformer Engine keeps once per distinct weight shape (`get_dummy_wgrad`) for
-    /// the layers of a rank; queries, keys and values are one weight.
-    #[must_use]
-    pub fn shared_gradient_bytes(&self, layers: impl Iterator<Item = usize>) -> f64 {
+    /// Local weight shapes of a layer for which Transformer Engine keeps a 16-bit weight gradient once per distinct shape
+    /// (`get_dummy_wgrad`); queries, keys and values are one weight.
+    pub(super) fn shared_gradient_shapes(&self, layer: &Layer) -> Vec<[u64; 2]> {
         if !self.traits().workspace.shared_weight_gradients {
-            return 0.0;
+            return Vec::new();
         }
-        let mut shapes = BTreeSet::new();
-        for layer in layers.filter_map(|index| self.layer(index)) {
-            let head = matches!(layer, Layer::Head);
-            if head {
-                shapes.insert([self.model.hidden, self.local_vocab() as u64]);
-            }
-            shapes.extend(self.shapes(layer).into_iter().filter(|_| !head));
+        match layer {
+            Layer::Head => vec![[self.model.hidden, self.local_vocab() as u64]],
+            _ => self.shapes(layer),
         }
-        shapes.iter().map(|[rows, cols]| 2.0 * *rows as f64 * *cols as f64).sum()
     }
 
     /// Local shapes of the matrices of a layer that tensor parallelism's linear layers hold.

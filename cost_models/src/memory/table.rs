@@ -16,6 +16,10 @@ use crate::stages::{Stage, StageMap};
 pub struct MemoryTable<'a> {
     context: MemoryContext<'a>,
     layers: Vec<LayerMemory>,
+    /// Shapes whose weight gradients are shared, of every run of equal layers.
+    shapes: Vec<Vec<[u64; 2]>>,
+    /// The run every layer belongs to.
+    runs: Vec<u32>,
     table_copy: LayerMemory,
     in_flight: InFlight,
     vocabulary: Vocabulary,
@@ -47,10 +51,18 @@ impl<'a> MemoryTable<'a> {
     /// The table of a context whose schedule's counts are known already.
     #[must_use]
     pub fn with_in_flight(context: MemoryContext<'a>, in_flight: InFlight) -> Self {
-        let layers = layers_of(&context);
+        let runs = runs_of(&context);
+        let first_of_runs = first_of_runs(&runs);
+        let memories: Vec<LayerMemory> =
+            first_of_runs.iter().map(|&first| context.layer_memory(first)).collect();
+        let layers = runs.iter().map(|&run| memories[run as usize]).collect();
+        let shapes = first_of_runs
+            .iter()
+            .map(|&first| context.layer(first).map_or_else(Vec::new, |l| context.shared_gradient_shapes(l)))
+            .collect();
         let table_copy = context.embedding_copy();
         let vocabulary = vocabulary_of(&context.parallel.schedule);
-        Self { context, layers, table_copy, in_flight, vocabulary }
+        Self { context, layers, shapes, runs, table_copy, in_flight, vocabulary }
     }
 
     /// The context it was made for.
@@ -95,8 +107,7 @@ impl<'a> MemoryTable<'a> {
             self.spread_vocabulary(&mut held);
         }
         let context = &self.context;
-        let indices = stages.iter().flat_map(|stage| stage.layer_range());
-        let shared = context.shared_gradient_bytes(indices);
+        let shared = self.shared_gradient_bytes(&stages);
         RankPeak {
             rank,
             workspace: context.workspace_bytes(),
@@ -115,6 +126,22 @@ impl<'a> MemoryTable<'a> {
             released: held.released,
             state: held.state,
         }
+    }
+
+    /// 16-bit weight gradients, one for each distinct shape on a rank.
+    fn shared_gradient_bytes(&self, stages: &[&Stage]) -> f64 {
+        let mut runs: Vec<u32> = Vec::new();
+        for stage in stages {
+            for run in stage.layer_range().filter_map(|index| self.runs.get(index)) {
+                if !runs.contains(run) {
+                    runs.push(*run);
+                }
+            }
+        }
+        let mut shapes: Vec<[u64; 2]> = runs.iter().flat_map(|&run| &self.shapes[run as usize]).copied().collect();
+        shapes.sort_unstable();
+        shapes.dedup();
+        shapes.iter().map(|[rows, cols]| 2.0 * *rows as f64 * *cols as f64).sum()
     }
 
     fn head(&self, held: &RankLayers, shared: bool) -> f64 {
@@ -214,14 +241,20 @@ fn recompute_of(stage: Recompute, position: u32, every: Option<u32>, block: bool
     }
 }
 
-/// Equal neighbours are computed once.
-fn layers_of(context: &MemoryContext) -> Vec<LayerMemory> {
-    let mut memories: Vec<LayerMemory> = Vec::with_capacity(context.model.layers.len());
-    for (index, layer) in context.model.layers.iter().enumerate() {
-        let same = index.checked_sub(1).filter(|&before| context.model.layers[before] == *layer);
-        memories.push(same.map_or_else(|| context.layer_memory(index), |before| memories[before]));
-    }
-    memories
+/// Numbers the runs of equal neighbours; gives the run of every layer.
+fn runs_of(context: &MemoryContext) -> Vec<u32> {
+    let layers = &context.model.layers;
+    let mut run = 0;
+    let runs = layers.iter().enumerate().map(|(index, layer)| {
+        run += u32::from(index > 0 && layers[index - 1] != *layer);
+        run
+    });
+    runs.collect()
+}
+
+/// The first layer of every run.
+fn first_of_runs(runs: &[u32]) -> Vec<usize> {
+    (0..runs.len()).filter(|&index| index == 0 || runs[index - 1] != runs[index]).collect()
 }
 
 fn vocabulary_of(schedule: &str) -> Vocabulary {
