@@ -40,6 +40,7 @@ mod files;
 pub mod fit;
 pub mod inputs;
 pub mod launch;
+pub mod pareto;
 pub mod plan;
 pub mod report;
 pub mod validate;
@@ -49,7 +50,7 @@ use cost_models::{Estimate, TrainingRun, rules};
 use error::AppError;
 use inputs::Inputs;
 use plan::Plan;
-use solver::{Constraints, Infeasible, Objective, Observer, Outcome, Problem};
+use solver::{Constraints, Infeasible, Objective, Observer, Outcome, Problem, Solution};
 use std::time::Duration;
 
 /// What a plan is to be.
@@ -90,27 +91,34 @@ pub enum Answer {
 /// # Errors
 /// [`AppError::Usage`] with every wish that no layout can meet, whatever the memory.
 pub fn plan(inputs: Inputs, wishes: &Wishes, observer: &dyn Observer) -> Result<Answer, AppError> {
-    let problem = Problem {
+    let outcome = solver::solve(&problem_of(&inputs, wishes), observer)
+        .map_err(|error| AppError::Usage { faults: error.faults, hint: None })?;
+    Ok(match outcome {
+        Outcome::Solved(solution) => Answer::Plan(Box::new(planned(inputs, *solution))),
+        Outcome::Infeasible(infeasible) => Answer::Infeasible(infeasible),
+        Outcome::Stopped { considered } => Answer::Stopped { considered },
+    })
+}
+
+/// What the solver is asked.
+fn problem_of<'a>(inputs: &'a Inputs, wishes: &Wishes) -> Problem<'a> {
+    Problem {
         constraints: wishes.constraints.clone(),
         memory_limit: Some(inputs.memory_limit),
         objective: wishes.objective,
         time_limit: wishes.time_limit,
         top: wishes.top,
         ..Problem::new(&inputs.model, &inputs.cluster, &inputs.workload, &inputs.runtime)
-    };
-    let outcome = solver::solve(&problem, observer)
-        .map_err(|error| AppError::Usage { faults: error.faults, hint: None })?;
-    Ok(match outcome {
-        Outcome::Solved(solution) => {
-            let inputs = Inputs { cluster: solution.cluster, ..inputs };
-            let mut plan = Plan::new(inputs, solution.parallel, solution.stages, solution.estimate);
-            plan.certificate = Some(solution.certificate);
-            plan.alternatives = solution.alternatives;
-            Answer::Plan(Box::new(plan))
-        }
-        Outcome::Infeasible(infeasible) => Answer::Infeasible(infeasible),
-        Outcome::Stopped { considered } => Answer::Stopped { considered },
-    })
+    }
+}
+
+/// The plan of a solution.
+fn planned(inputs: Inputs, solution: Solution) -> Plan {
+    let inputs = Inputs { cluster: solution.cluster, ..inputs };
+    let mut plan = Plan::new(inputs, solution.parallel, solution.stages, solution.estimate);
+    plan.certificate = Some(solution.certificate);
+    plan.alternatives = solution.alternatives;
+    plan
 }
 
 /// Predicts time and memory of a run against a memory limit.

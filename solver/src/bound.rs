@@ -88,17 +88,23 @@ impl Layout<'_> {
         least_in_flight(self.pipeline.schedule, self.mesh, self.pipeline.vpp, rank as u32, self.body)
     }
 
-    /// Whether some units may be what rank `rank` holds.
+    /// Whether some units may be what a rank holds of which `in_flight` microbatches are kept.
     #[must_use]
-    pub fn may_fit(&self, units: &Range<usize>, rank: usize) -> bool {
+    pub fn may_fit(&self, units: &Range<usize>, in_flight: f64) -> bool {
         let recompute = self.pipeline.recompute;
         match recompute {
             Recompute::Full { layers: Some(layers) } => {
                 let again = self.times.recomputed(units, Some(layers));
-                self.bytes.may_fit_in_part(units, &again, self.in_flight(rank))
+                self.bytes.may_fit_in_part(units, &again, in_flight)
             }
-            _ => self.bytes.may_fit(units, Mode::of(recompute), self.in_flight(rank)),
+            _ => self.bytes.may_fit(units, Mode::of(recompute), in_flight),
         }
+    }
+
+    /// [`Self::in_flight`] of every rank.
+    #[must_use]
+    pub fn all_in_flight(&self) -> Vec<f64> {
+        (0..self.ranks()).map(|rank| self.in_flight(rank)).collect()
     }
 
     /// Seconds of the pipeline that no split beats; none if no split fits.
@@ -115,10 +121,10 @@ impl Layout<'_> {
     #[must_use]
     pub fn some_split_may_fit(&self) -> bool {
         if self.mesh.pp == 1 {
-            return self.may_fit(&(0..self.times.len()), 0);
+            return self.may_fit(&(0..self.times.len()), self.in_flight(0));
         }
         if self.is_chain() {
-            return self.reaches_end(self.microbatches(), f64::INFINITY);
+            return self.reaches_end(&self.all_in_flight(), self.microbatches(), f64::INFINITY);
         }
         let least = (0..self.ranks()).map(|rank| self.in_flight(rank)).fold(f64::INFINITY, f64::min);
         let mode = Mode::of(self.pipeline.recompute);
@@ -191,29 +197,31 @@ impl Layout<'_> {
     /// The least T for which every rank can take its share, found by halving. Taking as many units as T and memory allow is
     /// never worse for the ranks behind: they begin later by less than what they are spared.
     fn least_chain(&self, microbatches: f64) -> Option<f64> {
+        let in_flight = self.all_in_flight();
+        let reaches_end = |step: f64| self.reaches_end(&in_flight, microbatches, step);
         let mut low = microbatches * self.times.whole(self.pipeline.recompute) / f64::from(self.mesh.pp);
-        if self.reaches_end(microbatches, low) {
+        if reaches_end(low) {
             return Some(low);
         }
         let mut high = low;
         loop {
             high *= 1.25;
-            if self.reaches_end(microbatches, high) {
+            if reaches_end(high) {
                 break;
             }
             if high > 64.0 * low.max(f64::MIN_POSITIVE) {
-                return self.reaches_end(microbatches, f64::INFINITY).then_some(low);
+                return reaches_end(f64::INFINITY).then_some(low);
             }
         }
         for _ in 0..HALVINGS {
             let middle = 0.5 * (low + high);
-            if self.reaches_end(microbatches, middle) { high = middle } else { low = middle }
+            if reaches_end(middle) { high = middle } else { low = middle }
         }
         Some(low)
     }
 
     /// Whether ranks that take as many units as a step of `step` seconds allows reach the last one.
-    fn reaches_end(&self, microbatches: f64, step: f64) -> bool {
+    fn reaches_end(&self, in_flight: &[f64], microbatches: f64, step: f64) -> bool {
         let (ranks, units) = (self.ranks(), self.times.len());
         if units < ranks {
             return false;
@@ -226,7 +234,7 @@ impl Layout<'_> {
             let fits = |end: usize| {
                 let range = start..end;
                 before + microbatches * self.times.work(&range, self.pipeline.recompute) <= step
-                    && self.may_fit(&range, rank)
+                    && self.may_fit(&range, in_flight[rank])
             };
             let end = last_where(start, most, start + size, fits);
             size = end.saturating_sub(start);

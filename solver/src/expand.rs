@@ -82,7 +82,11 @@ impl Tree<'_, '_> {
                     known.push((group.to_vec(), tables.map(Arc::new)));
                     known.len() - 1
                 });
-                match known[index].1.as_ref().and_then(|tables| self.first_child(tables, pipeline)) {
+                let tables = known[index].1.as_ref();
+                if tables.is_some_and(|tables| self.load_bound(tables, &pipeline) >= cutoff) {
+                    continue;
+                }
+                match tables.and_then(|tables| self.first_child(tables, pipeline)) {
                     Some((bound, kind)) if bound < cutoff => expansion.children.push((bound, kind)),
                     Some(_) => {}
                     None => expansion.prune("memory", group.len()),
@@ -103,6 +107,14 @@ impl Tree<'_, '_> {
         let mode = modes.max_by_key(|mode| *mode as usize).unwrap_or(Mode::Keep);
         let parallel = mesh.sharded(*lean);
         average_may_fit(self.problem, self.units, &parallel, f64::from(mesh.pp), mode)
+    }
+
+    /// A value that no split of a pipeline beats, from its load alone.
+    fn load_bound(&self, tables: &Tables, pipeline: &Pipeline) -> f64 {
+        let recompute = least_repeated(pipeline.recompute, self.space.engine().recompute);
+        let load =
+            tables.mesh.num_microbatches as f64 * tables.times.whole(recompute) / f64::from(tables.mesh.pp);
+        self.value_bound(load + tables.outside(), self.load(&tables.mesh, &tables.times))
     }
 
     fn first_child(&self, tables: &Arc<Tables>, pipeline: Pipeline) -> Option<(f64, Kind)> {
@@ -188,5 +200,13 @@ impl Tree<'_, '_> {
         let seconds = self.layout(&more, tables).pipeline_bound()?;
         let bound = self.value_bound(seconds + tables.outside(), self.load(mesh, &tables.times));
         (bound < cutoff).then(|| (bound, Kind::Pipeline(Arc::clone(tables), more)))
+    }
+}
+
+/// What is surely repeated: where layers can be counted, a pipeline that recomputes starts with one of them.
+fn least_repeated(recompute: Recompute, freedom: RecomputeFreedom) -> Recompute {
+    match recompute {
+        Recompute::Full { .. } if freedom != RecomputeFreedom::AllOrNone => Recompute::None,
+        other => other,
     }
 }

@@ -309,7 +309,14 @@ impl Leaf<'_, '_> {
         let Some(lean) = self.tables.leanest() else { return };
         let parallel = self.parallel(lean.sharding);
         let Some(memory) = memory_of(self.problem, &parallel) else { return };
-        let costs = ChainCosts { leaf: self, memory: &memory, known: RefCell::default() };
+        let in_flight = self.layout.all_in_flight();
+        let costs = ChainCosts {
+            leaf: self,
+            memory: &memory,
+            in_flight,
+            splits_backward: self.layout.splits_backward(),
+            known: RefCell::default(),
+        };
         let mut listed = 0;
         let mut done: Vec<Ends> = Vec::new();
         let mut margin = FIRST_MARGIN;
@@ -366,18 +373,20 @@ pub fn memory_of<'a>(problem: &'a Problem, parallel: &'a ParallelConfig) -> Opti
 struct ChainCosts<'a, 'p> {
     leaf: &'a Leaf<'a, 'p>,
     memory: &'a MemoryTable<'a>,
+    /// Microbatches every rank holds, at least.
+    in_flight: Vec<f64>,
+    splits_backward: bool,
     known: RefCell<BTreeMap<(usize, usize, usize), bool>>,
 }
 
 impl StageCosts for ChainCosts<'_, '_> {
     fn times(&self, stage: usize, layers: Range<usize>) -> Option<StageTimes> {
         let layout = &self.leaf.layout;
-        if !layout.may_fit(&layers, stage) {
+        if !layout.may_fit(&layers, self.in_flight[stage]) {
             return None;
         }
-        let [forward, input, weight] = layout.times.stage(&layers, layout.pipeline.recompute);
-        let work = forward + input + weight;
-        let lead = if layout.splits_backward() { forward } else { work };
+        let work = layout.times.work(&layers, layout.pipeline.recompute);
+        let lead = if self.splits_backward { layout.times.forward(&layers) } else { work };
         Some(StageTimes { work, lead })
     }
 

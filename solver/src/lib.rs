@@ -31,7 +31,7 @@
 //!    the sharding with least traffic that fits and asks [`cost_models::estimate()`] for the step.
 //!
 //! [`search`] looks at the nodes with the smallest bound first and stops when none is below the best value: that is the
-//! [`Certificate`]. If nothing fits, [`infeasible`] says which term is too large, and what would help.
+//! [`Certificate`]. [`pareto`] repeats it under other limits. If nothing fits, [`infeasible`] says which term is too large, and what would help.
 
 pub mod bound;
 pub mod bytes;
@@ -48,6 +48,7 @@ pub mod node;
 pub mod objective;
 pub mod observer;
 pub mod order_bound;
+pub mod pareto;
 pub mod partition;
 pub mod placement;
 pub mod problem;

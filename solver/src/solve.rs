@@ -42,7 +42,12 @@ pub fn best_of(problem: &Problem) -> Option<Candidate> {
     run(&alone, &Silent, None, f64::INFINITY).best.into_iter().next()
 }
 
-fn run(problem: &Problem, observer: &dyn Observer, deadline: Option<Instant>, cutoff: f64) -> Found {
+pub(crate) fn run(
+    problem: &Problem,
+    observer: &dyn Observer,
+    deadline: Option<Instant>,
+    cutoff: f64,
+) -> Found {
     let units = Units::new(problem.model);
     let space = space_of(problem);
     let tree = Tree { problem, units: &units, space: &space };
@@ -88,7 +93,7 @@ fn add(total: Option<Found>, found: &Found) -> Found {
 }
 
 /// The cluster with one node, two, and so on up to all: every number of nodes up to 16, then steps of an eighth or less.
-fn sizes(cluster: &Cluster) -> Vec<Cluster> {
+pub(crate) fn sizes(cluster: &Cluster) -> Vec<Cluster> {
     let node = u64::from(cluster.main().node.gpus);
     let all = cluster.gpu_count();
     let mut nodes = 1;
@@ -101,7 +106,7 @@ fn sizes(cluster: &Cluster) -> Vec<Cluster> {
     sizes
 }
 
-fn answer(problem: &Problem, cluster: Cluster, found: Found) -> Outcome {
+pub(crate) fn answer(problem: &Problem, cluster: Cluster, found: Found) -> Outcome {
     let mut ranked = found.best.into_iter();
     let Some(best) = ranked.next() else {
         if found.stopped {

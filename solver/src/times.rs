@@ -70,6 +70,8 @@ pub struct UnitTimes {
     forward: Sums,
     weight: Sums,
     input: [Sums; 3],
+    /// Forward and backward, by mode.
+    work: [Sums; 3],
     dense: Sums,
     expert: Sums,
     /// Seconds of sending a unit's output to the next pipeline rank.
@@ -91,6 +93,12 @@ struct UnitCost {
     hop: f64,
 }
 
+impl UnitCost {
+    fn work(&self, mode: usize) -> f64 {
+        self.forward + self.input[mode] + self.weight
+    }
+}
+
 impl UnitTimes {
     /// The table of a layout. With sharded parameters and no pipeline, gathering them is part of a layer's passes, so
     /// that the table depends on how state is sharded.
@@ -106,11 +114,12 @@ impl UnitTimes {
         let sums = |part: fn(&UnitCost) -> f64| {
             Sums::new(units.as_slice().iter().map(|unit| part(&kinds[unit.kind])))
         };
-        let works = |cost: &UnitCost| cost.input.map(|input| cost.forward + input + cost.weight);
+        let works = |cost: &UnitCost| [cost.work(0), cost.work(1), cost.work(2)];
         Self {
             forward: sums(|cost| cost.forward),
             weight: sums(|cost| cost.weight),
             input: [sums(|cost| cost.input[0]), sums(|cost| cost.input[1]), sums(|cost| cost.input[2])],
+            work: [sums(|cost| cost.work(0)), sums(|cost| cost.work(1)), sums(|cost| cost.work(2))],
             dense: sums(|cost| cost.parameters.dense),
             expert: sums(|cost| cost.parameters.expert),
             hops: units.as_slice().iter().map(|unit| kinds[unit.kind].hop).collect(),
@@ -175,7 +184,10 @@ impl UnitTimes {
     /// Forward and backward of a stage.
     #[must_use]
     pub fn work(&self, units: &Range<usize>, recompute: Recompute) -> f64 {
-        self.stage(units, recompute).iter().sum()
+        match recompute {
+            Recompute::Full { layers: Some(_) } => self.stage(units, recompute).iter().sum(),
+            other => self.work[Mode::of(other) as usize].of(units),
+        }
     }
 
     /// Work of a microbatch on the rank with most units of some kind, at least: one rank has no fewer than its share, rounded up.

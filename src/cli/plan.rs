@@ -5,11 +5,13 @@ use super::progress::Bar;
 use super::{Ending, Format, output};
 use crate::error::AppError;
 use crate::files;
+use crate::pareto::Front;
 use crate::plan::Plan;
-use crate::report::{infeasible, summary};
+use crate::report::{infeasible, pareto, summary};
 use crate::{Answer, Wishes};
 use clap::Args;
 use cluster_profiles::{Seconds, quantity};
+use solver::pareto::Trade;
 use solver::{Constraints, Objective};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -37,6 +39,9 @@ pub struct PlanArgs {
     /// Layouts to rank: the plan and the best others.
     #[arg(long, value_name = "K", default_value_t = 4)]
     top: usize,
+    /// Also show what a shorter step costs: the plans that no other beats in step time and gpus, memory or price.
+    #[arg(long, value_name = "COST", value_parser = parse_trade)]
+    pareto: Option<Trade>,
     /// Write the plan to a file.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
@@ -49,14 +54,26 @@ fn parse_seconds(text: &str) -> Result<Seconds, String> {
     quantity::seconds(text)
 }
 
+fn parse_trade(text: &str) -> Result<Trade, String> {
+    Trade::parse(text).ok_or_else(|| format!("unknown cost `{text}`: use gpus, memory or price"))
+}
+
 /// Runs the verb.
 ///
 /// # Errors
 /// Wrong inputs, or constraints that contradict each other.
 pub fn run(args: &PlanArgs) -> Result<Ending, AppError> {
     let inputs = args.inputs.load()?;
+    let wishes = args.wishes()?;
     let bar = Bar::new();
-    let answer = crate::plan(inputs, &args.wishes()?, &bar);
+    if let Some(trade) = args.pareto {
+        let front = crate::pareto::front(&inputs, &wishes, trade, &bar);
+        if let Some(front) = front? {
+            bar.finish();
+            return report_front(args, &front, trade);
+        }
+    }
+    let answer = crate::plan(inputs, &wishes, &bar);
     bar.finish();
     match answer? {
         Answer::Plan(plan) => report(args, &plan),
@@ -75,12 +92,22 @@ pub fn run(args: &PlanArgs) -> Result<Ending, AppError> {
 }
 
 fn report(args: &PlanArgs, plan: &Plan) -> Result<Ending, AppError> {
+    deliver(args, &output::json(plan)?, &summary::text(plan))
+}
+
+fn report_front(args: &PlanArgs, front: &Front, trade: Trade) -> Result<Ending, AppError> {
+    let text = format!("{}{}", summary::text(&front.plan), pareto::text(front, trade));
+    deliver(args, &output::json(front)?, &text)
+}
+
+/// Writes the document where it was asked for, and prints it or the text.
+fn deliver(args: &PlanArgs, document: &str, text: &str) -> Result<Ending, AppError> {
     if let Some(path) = &args.out {
-        files::write_text(path, &output::json(plan)?)?;
+        files::write_text(path, document)?;
     }
     match args.format {
-        Format::Human => output::say(&summary::text(plan)),
-        Format::Json => output::say(&output::json(plan)?),
+        Format::Human => output::say(text),
+        Format::Json => output::say(document),
     }
     if let (Some(path), Format::Human) = (&args.out, args.format) {
         let path = path.display();
@@ -109,6 +136,9 @@ impl PlanArgs {
             hint = Some(error.hint());
             Constraints::default()
         });
+        if self.pareto.is_some() && objective != Objective::StepTime {
+            faults.push(format!("--pareto trades step time, not --objective {}", self.objective));
+        }
         if self.top == 0 || self.top > 1000 {
             faults.push(format!("--top is {}, expected 1 to 1000", self.top));
         }

@@ -4,6 +4,7 @@ pub mod check;
 pub mod explain;
 pub mod infeasible;
 pub mod number;
+pub mod pareto;
 pub mod summary;
 pub mod table;
 pub mod timeline_svg;

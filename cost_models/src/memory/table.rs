@@ -138,7 +138,8 @@ impl<'a> MemoryTable<'a> {
                 }
             }
         }
-        let mut shapes: Vec<[u64; 2]> = runs.iter().flat_map(|&run| &self.shapes[run as usize]).copied().collect();
+        let mut shapes: Vec<[u64; 2]> =
+            runs.iter().flat_map(|&run| &self.shapes[run as usize]).copied().collect();
         shapes.sort_unstable();
         shapes.dedup();
         shapes.iter().map(|[rows, cols]| 2.0 * *rows as f64 * *cols as f64).sum()

@@ -1,0 +1,36 @@
+//! A Pareto front as a table.
+
+use super::number::{gib, grouped, seconds, significant};
+use super::summary::degrees;
+use super::table::Table;
+use crate::pareto::Front;
+use solver::Status;
+use solver::pareto::Trade;
+
+/// A line per plan, cheapest first.
+#[must_use]
+pub fn text(front: &Front, trade: Trade) -> String {
+    let priced = front.pareto.iter().all(|point| point.dollars_per_step.is_some());
+    let price = if priced { "$/step" } else { "GPU-h/step" };
+    let mut table = Table::new(&["GPUs", "step", "peak GiB", price, "gap", "layout"]);
+    for point in &front.pareto {
+        let cost = point.dollars_per_step.unwrap_or(point.gpu_hours_per_step);
+        let gap = match &point.plan.certificate {
+            Some(proof) if proof.status == Status::Feasible => {
+                format!("{} %", significant(proof.gap * 100.0))
+            }
+            _ => "0".to_owned(),
+        };
+        table.row([
+            grouped(point.gpus),
+            seconds(point.step_time_seconds),
+            gib(point.peak_memory_bytes),
+            significant(cost),
+            gap,
+            degrees(&point.plan.parallel),
+        ]);
+    }
+    let indented: String = table.text().lines().map(|line| format!("  {line}\n")).collect();
+    let stopped = if front.stopped { "; the time was up before all were tried" } else { "" };
+    format!("Step time against {}: plans that no other beats in both{stopped}\n\n{indented}", trade.name())
+}
