@@ -362,3 +362,24 @@ proptest! {
         let _ = load("x.json", &format!("{{{text}}}"));
     }
 }
+
+/// The base of the rotary frequencies stands at the top, in `rope_parameters`, or there by kind of attention.
+#[test]
+fn the_rotary_base_is_found_wherever_it_is_kept() {
+    let mut value = config("Qwen--Qwen3-8B");
+    let base = |value: &Value| read(value).unwrap().rotary_base;
+    for key in ["rope_theta", "rope_parameters"] {
+        value.as_object_mut().unwrap().remove(key);
+    }
+    assert_eq!(base(&value), None);
+    value["rope_parameters"] = json!({"rope_type": "default", "rope_theta": 10_000_000});
+    assert_eq!(base(&value), Some(10_000_000));
+    value["rope_parameters"] = json!({
+        "full_attention": {"rope_theta": 1_000_000.0}, "sliding_attention": {"rope_theta": 10_000.0},
+    });
+    assert_eq!(base(&value), Some(1_000_000));
+    value["rope_theta"] = json!(500_000.0);
+    assert_eq!(base(&value), Some(500_000));
+    value["rope_theta"] = json!(-3);
+    assert_eq!(faults(&value).len(), 1);
+}

@@ -126,12 +126,15 @@ fn llama(model: &ModelSpec) -> Result<Map<String, Value>, String> {
         return refuse("such a head width, position table or multi-token prediction");
     }
     let positions = model.max_positions.unwrap_or(8192);
-    let value = json!({
+    let mut value = json!({
         "bos_token_id": 1, "eos_token_id": 2, "hidden_act": "silu", "hidden_size": model.hidden, "initializer_range": 0.02,
         "intermediate_size": ffn, "is_llama_config": true, "max_position_embeddings": positions, "num_attention_heads": heads,
         "num_hidden_layers": model.blocks().count(), "num_key_value_heads": kv_heads, "pretraining_tp": 1, "rms_norm_eps": 1e-5,
         "tie_word_embeddings": model.tied_embeddings, "use_cache": true, "vocab_size": model.vocab,
     });
+    if let Some(base) = model.rotary_base {
+        value["rope_theta"] = json!(base as f64);
+    }
     match value {
         Value::Object(map) => Ok(map),
         _ => refuse("such a model"),

@@ -18,6 +18,7 @@ impl ModelSpec {
     /// | `ffn`, `activation` | inner width of a dense MLP; `swiglu` (default), `geglu`, `clamped-swiglu`, `gelu`, `relu`, `squared-relu` |
     /// | `tied_embeddings` | one matrix for embedding and head (default false) |
     /// | `pos`, `max_positions` | `rope` (default), `alibi`, `none`, or `learned`: a table of `max_positions` rows (2048 if missing) |
+    /// | `rotary_base` | base of the rotary frequencies, such as 500000; costs nothing, but launchers need it |
     /// | `norm`, `norms` | `rmsnorm` (default), `layernorm`, `layernorm-no-bias`, `layernorm-no-weights`; norms per block (2) |
     /// | `bias` | biases of the linear layers: true, false (default), `"qkv"`, `"attention"` or `"mlp"` |
     /// | `experts`, `topk`, `moe_ffn`, `shared_expert_ffn` | routed experts, those a token visits, inner width of one, total width of the shared ones |
@@ -87,6 +88,7 @@ pub(super) fn frame(name: &str, fields: &Fields) -> ModelSpec {
         tied_embeddings: fields.flag("tied_embeddings", false),
         learned_positions: learned(fields).then_some(max_positions.unwrap_or(LEARNED_POSITIONS)),
         max_positions,
+        rotary_base: fields.optional_size("rotary_base", TOKENS),
         norm: norm(fields),
         embedding_norm: fields.flag("embedding_norm", false),
         head_bias: fields.flag("head_bias", false),

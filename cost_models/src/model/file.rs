@@ -26,6 +26,7 @@ const KEYS: &[&str] = &[
     "tied_embeddings",
     "pos",
     "max_positions",
+    "rotary_base",
     "norm",
     "norms",
     "bias",

@@ -68,8 +68,20 @@ pub(super) fn read(origin: &str, name: &str, top: &Map<String, Value>) -> Result
     name.clone_into(&mut model.name);
     model.family = model_type.map_or_else(|| found.model_types[0].to_owned(), str::to_owned);
     model.left_out = left_out;
+    model.rotary_base = rotary_base(&fields);
     check_common_sizes(&fields);
     model.checked(origin, fields.into_faults())
+}
+
+/// `rope_theta`, which newer configurations keep in `rope_parameters`, there sometimes by kind of attention.
+fn rotary_base(fields: &Fields) -> Option<u64> {
+    let nested = || {
+        let parameters = fields.value("rope_parameters")?;
+        let full = parameters.get("full_attention").unwrap_or(parameters);
+        full.get("rope_theta")
+    };
+    let value = fields.value("rope_theta|rotary_emb_base").or_else(nested)?;
+    Some(fields.item("rope_theta", value, TOKENS))
 }
 
 /// Sizes are checked where they are stated, also those that this model has no use for.

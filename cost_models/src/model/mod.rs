@@ -45,6 +45,9 @@ pub struct ModelSpec {
     pub learned_positions: Option<u64>,
     /// Longest sequence the configuration was made for.
     pub max_positions: Option<u64>,
+    /// Base of the rotary position frequencies; none where it is not stated or positions are not rotary.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rotary_base: Option<u64>,
     /// Kind of the norms.
     pub norm: Norm,
     /// A norm between the embedding and the first block (BLOOM).

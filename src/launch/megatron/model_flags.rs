@@ -83,6 +83,7 @@ fn extras(model: &ModelSpec, first: &Block) -> Vec<Flag> {
     let mut flags = Vec::new();
     if model.learned_positions.is_none() {
         flags.push(Flag::value("--position-embedding-type", "rope"));
+        flags.extend(model.rotary_base.map(|base| Flag::value("--rotary-base", base)));
     }
     if model.norm == Norm::Rms {
         flags.push(Flag::value("--normalization", "RMSNorm"));

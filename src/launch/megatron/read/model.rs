@@ -28,6 +28,7 @@ pub(super) fn model(flags: &FlagSet) -> ModelSpec {
         tied_embeddings: !flags.has("--untie-embeddings-and-output-weights"),
         learned_positions: learned.then_some(positions).flatten(),
         max_positions: positions,
+        rotary_base: flags.count("--rotary-base"),
         norm: norm(flags),
         ..ModelSpec::default()
     }
