@@ -2,8 +2,8 @@
 
 use crate::bytes::{UnitBytes, held_of_chunk, least_in_flight};
 use crate::families::least_middle;
+use crate::mesh::{Mesh, Pipeline};
 use crate::order_bound::round_trips;
-use crate::space::{Mesh, Pipeline};
 use crate::times::{Mode, UnitTimes};
 use cost_models::Recompute;
 use cost_models::schedule::{Placement, Vocabulary};
@@ -31,6 +31,12 @@ const STAGGERED: [&str; 3] = ["zb-1p", "zb-2p", "zb-v"];
 const HALVINGS: u32 = 20;
 
 impl Layout<'_> {
+    /// What every unit surely repeats.
+    #[must_use]
+    pub const fn repeated(&self) -> Recompute {
+        if self.pipeline.per_stage { Recompute::None } else { self.pipeline.recompute }
+    }
+
     fn microbatches(&self) -> f64 {
         self.mesh.num_microbatches as f64
     }
@@ -42,7 +48,7 @@ impl Layout<'_> {
     /// Seconds of all work of a step, averaged over the ranks, if every unit repeats what it must.
     #[must_use]
     pub fn average_load(&self) -> f64 {
-        self.microbatches() * self.times.whole(self.pipeline.recompute) / f64::from(self.mesh.pp)
+        self.microbatches() * self.times.whole(self.repeated()) / f64::from(self.mesh.pp)
     }
 
     /// Whether one stage per rank is placed in order, with the whole head on the last: the shape of the chain bound.
@@ -117,6 +123,32 @@ impl Layout<'_> {
             .then(|| if self.mesh.pp == 1 { self.average_load() } else { self.loop_bound() })
     }
 
+    /// Several chunks: seconds that no contiguous split beats, balanced or not; none if no split fits.
+    #[must_use]
+    pub fn any_split_bound(&self) -> Option<f64> {
+        let mode = Mode::of(self.pipeline.recompute);
+        if !self.bytes.average_may_fit(f64::from(self.mesh.pp), mode, 1.0) {
+            return None;
+        }
+        let repeated = self.surely_repeated();
+        let load = self.microbatches() * self.times.whole(repeated) / f64::from(self.mesh.pp);
+        if !self.has_whole_loop() {
+            return Some(load);
+        }
+        let whole = 0..self.times.len();
+        let largest = self.times.granular_load(self.mesh.pp, repeated) * self.microbatches();
+        let round_trip = self.times.forward(&whole) + self.times.stage(&whole, repeated)[1];
+        Some(load.max(largest).max(round_trip))
+    }
+
+    /// What every unit repeats however many layers are counted.
+    const fn surely_repeated(&self) -> Recompute {
+        match self.repeated() {
+            Recompute::Full { .. } => Recompute::None,
+            other => other,
+        }
+    }
+
     /// Whether some split may fit. Never false if one does.
     #[must_use]
     pub fn some_split_may_fit(&self) -> bool {
@@ -173,7 +205,7 @@ impl Layout<'_> {
         if !self.has_whole_loop() {
             return load;
         }
-        let recompute = self.pipeline.recompute;
+        let recompute = self.repeated();
         let largest = self.times.granular_load(self.mesh.pp, recompute) * self.microbatches();
         // A split may leave two stages empty, which send nothing.
         let stages = f64::from(self.mesh.pp) * f64::from(self.pipeline.vpp);
@@ -190,7 +222,7 @@ impl Layout<'_> {
         }
         let (p, m) = (u64::from(self.mesh.pp), self.mesh.num_microbatches);
         let hops = 2.0 * (p - 1) as f64 * self.times.least_hop();
-        let trip = self.times.whole(keep(self.pipeline.recompute)) + hops;
+        let trip = self.times.whole(keep(self.repeated())) + hops;
         Some(whole.max(round_trips(p, m, trip, |last| self.least_chain(last).unwrap_or(0.0))))
     }
 
@@ -199,7 +231,7 @@ impl Layout<'_> {
     fn least_chain(&self, microbatches: f64) -> Option<f64> {
         let in_flight = self.all_in_flight();
         let reaches_end = |step: f64| self.reaches_end(&in_flight, microbatches, step);
-        let mut low = microbatches * self.times.whole(self.pipeline.recompute) / f64::from(self.mesh.pp);
+        let mut low = microbatches * self.times.whole(self.repeated()) / f64::from(self.mesh.pp);
         if reaches_end(low) {
             return Some(low);
         }
@@ -228,13 +260,13 @@ impl Layout<'_> {
         }
         let hop = 2.0 * self.hop();
         let (mut start, mut size) = (0, units.div_ceil(ranks));
-        for rank in 0..ranks {
+        for (rank, &held) in in_flight.iter().enumerate() {
             let before = self.lead_before(start) + hop * rank as f64;
             let most = units - (ranks - 1 - rank);
             let fits = |end: usize| {
                 let range = start..end;
-                before + microbatches * self.times.work(&range, self.pipeline.recompute) <= step
-                    && self.may_fit(&range, in_flight[rank])
+                before + microbatches * self.times.work(&range, self.repeated()) <= step
+                    && self.may_fit(&range, held)
             };
             let end = last_where(start, most, start + size, fits);
             size = end.saturating_sub(start);
@@ -247,7 +279,7 @@ impl Layout<'_> {
     }
 
     fn lead_before(&self, unit: usize) -> f64 {
-        let [forward, input, weight] = self.times.stage(&(0..unit), keep(self.pipeline.recompute));
+        let [forward, input, weight] = self.times.stage(&(0..unit), keep(self.repeated()));
         if self.splits_backward() { forward } else { forward + input + weight }
     }
 }

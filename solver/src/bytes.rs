@@ -1,8 +1,8 @@
 //! What every unit of the model needs in memory: running sums that no rank's true peak is below.
 
 use crate::families::least_middle;
+use crate::mesh::Mesh;
 use crate::problem::Problem;
-use crate::space::Mesh;
 use crate::times::Mode;
 use crate::units::Units;
 use cost_models::ParallelConfig;
@@ -171,7 +171,7 @@ fn unit_bytes(
 
 /// Only blocks are ever recomputed.
 fn saved_bytes(layer: &Layer, memory: &LayerMemory) -> [f64; 3] {
-    if !matches!(layer, Layer::Block(_) | Layer::Mtp(_)) {
+    if !layer.can_recompute() {
         return [memory.saved.get(); 3];
     }
     [memory.saved.get(), memory.saved_selective.get(), memory.saved_full.get()]

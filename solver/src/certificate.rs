@@ -31,6 +31,10 @@ pub struct Certificate {
     pub pruned: Pruned,
     /// Layouts that were simulated.
     pub simulated: u64,
+    /// How much better, at most, a layout could be whose stages with several chunks per rank are not balanced: those are not
+    /// part of the space. Absent where none is better.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unbalanced_gap: Option<f64>,
 }
 
 impl Certificate {
@@ -38,8 +42,7 @@ impl Certificate {
     /// Values closer than rounding count as equal.
     #[must_use]
     pub fn new(value: f64, bound: f64, step: Seconds) -> Self {
-        let gap = if value > 0.0 { ((value - bound) / value).max(0.0) } else { 0.0 };
-        let gap = if gap < ROUNDING { 0.0 } else { gap };
+        let gap = Self::gap_to(value, bound).unwrap_or(0.0);
         let status = if gap == 0.0 { Status::Optimal } else { Status::Feasible };
         Self {
             status,
@@ -49,7 +52,15 @@ impl Certificate {
             considered: 0,
             pruned: Pruned::new(),
             simulated: 0,
+            unbalanced_gap: None,
         }
+    }
+
+    /// `(value - bound) / value`; none if that is no more than rounding.
+    #[must_use]
+    pub fn gap_to(value: f64, bound: f64) -> Option<f64> {
+        let gap = if value > 0.0 { (value - bound) / value } else { 0.0 };
+        (gap >= ROUNDING).then_some(gap)
     }
 }
 

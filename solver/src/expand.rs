@@ -3,15 +3,16 @@
 use crate::bound::Layout;
 use crate::bytes::average_may_fit;
 use crate::leaf::{Goal, Leaf, LeafResult};
+use crate::mesh::{Mesh, Pipeline, Sharding};
 use crate::node::Kind;
 use crate::problem::Problem;
-use crate::space::{Mesh, Pipeline, Pruned, SearchSpace, Sharding};
+use crate::space::{Pruned, SearchSpace};
 use crate::tables::Tables;
 use crate::times::{Mode, UnitTimes, least_load};
 use crate::units::Units;
 use cluster_profiles::Seconds;
 use cost_models::Recompute;
-use cost_models::rules::RecomputeFreedom;
+use cost_models::rules::{RecomputeFreedom, StageFreedom};
 use std::cmp::Reverse;
 use std::sync::Arc;
 
@@ -32,6 +33,8 @@ pub struct Expansion {
     pub children: Vec<(f64, Kind)>,
     /// Layouts that were excluded.
     pub pruned: Pruned,
+    /// A value that no split into several chunks beats, whether it is among those that are looked at or not.
+    pub any_split: Option<f64>,
     /// For one pipeline: its splits, and the number of layouts they stand for.
     pub leaf: Option<(LeafResult, u64)>,
 }
@@ -86,6 +89,9 @@ impl Tree<'_, '_> {
                 if tables.is_some_and(|tables| self.load_bound(tables, &pipeline) >= cutoff) {
                     continue;
                 }
+                if let Some(bound) = tables.and_then(|tables| self.any_split_bound(tables, &pipeline)) {
+                    expansion.any_split = Some(expansion.any_split.map_or(bound, |least| least.min(bound)));
+                }
                 match tables.and_then(|tables| self.first_child(tables, pipeline)) {
                     Some((bound, kind)) if bound < cutoff => expansion.children.push((bound, kind)),
                     Some(_) => {}
@@ -111,10 +117,19 @@ impl Tree<'_, '_> {
 
     /// A value that no split of a pipeline beats, from its load alone.
     fn load_bound(&self, tables: &Tables, pipeline: &Pipeline) -> f64 {
-        let recompute = least_repeated(pipeline.recompute, self.space.engine().recompute);
+        let recompute = least_repeated(pipeline, self.space.freedom());
         let load =
             tables.mesh.num_microbatches as f64 * tables.times.whole(recompute) / f64::from(tables.mesh.pp);
         self.value_bound(load + tables.outside(), self.load(&tables.mesh, &tables.times))
+    }
+
+    /// A value that no split of a pipeline with several chunks beats; none where all its splits are looked at.
+    fn any_split_bound(&self, tables: &Tables, pipeline: &Pipeline) -> Option<f64> {
+        if pipeline.vpp == 1 || self.space.engine().stages == StageFreedom::Own {
+            return None;
+        }
+        let seconds = self.layout(pipeline, tables).any_split_bound()?;
+        Some(self.value_bound(seconds + tables.outside(), self.load(&tables.mesh, &tables.times)))
     }
 
     fn first_child(&self, tables: &Arc<Tables>, pipeline: Pipeline) -> Option<(f64, Kind)> {
@@ -126,7 +141,8 @@ impl Tree<'_, '_> {
     /// The pipeline, with the fewest recomputed layers that may fit where they can be counted, and its bound.
     fn first_pipeline(&self, pipeline: Pipeline, tables: &Tables) -> Option<(f64, Pipeline)> {
         let counted = pipeline.recompute == Recompute::Full { layers: None }
-            && self.space.engine().recompute != RecomputeFreedom::AllOrNone;
+            && !pipeline.per_stage
+            && self.space.freedom() != RecomputeFreedom::AllOrNone;
         if !counted {
             return self.layout(&pipeline, tables).pipeline_bound().map(|bound| (bound, pipeline));
         }
@@ -157,7 +173,14 @@ impl Tree<'_, '_> {
 
     fn leaf<'t>(&'t self, pipeline: &'t Pipeline, tables: &'t Tables) -> Leaf<'t, 't> {
         let layout = self.layout(pipeline, tables);
-        Leaf { problem: self.problem, units: self.units, layout, tables, freedom: self.space.engine().stages }
+        Leaf {
+            problem: self.problem,
+            units: self.units,
+            layout,
+            tables,
+            freedom: self.space.engine().stages,
+            recomputes: self.space.recomputes(),
+        }
     }
 
     /// The same pipeline with the bound of its best split.
@@ -204,8 +227,8 @@ impl Tree<'_, '_> {
 }
 
 /// What is surely repeated: where layers can be counted, a pipeline that recomputes starts with one of them.
-fn least_repeated(recompute: Recompute, freedom: RecomputeFreedom) -> Recompute {
-    match recompute {
+fn least_repeated(pipeline: &Pipeline, freedom: RecomputeFreedom) -> Recompute {
+    match pipeline.recompute {
         Recompute::Full { .. } if freedom != RecomputeFreedom::AllOrNone => Recompute::None,
         other => other,
     }

@@ -1,9 +1,11 @@
 //! Why nothing fits, and what would.
 
 use crate::families::even_ends;
+use crate::mesh::Mesh;
 use crate::problem::Problem;
+use crate::relaxed;
 use crate::solve::{best_of, space_of};
-use crate::space::{Mesh, Pruned, SearchSpace};
+use crate::space::{Pruned, SearchSpace};
 use crate::splits::stage_map;
 use crate::times::run_of;
 use crate::units::Units;
@@ -55,6 +57,18 @@ pub fn explain(problem: &Problem, pruned: &Pruned) -> Infeasible {
     match leanest(problem) {
         Some(leanest) => too_large(problem, leanest, nearest),
         None => illegal(problem, pruned, nearest),
+    }
+}
+
+/// Explains wishes that exclude each other.
+#[must_use]
+pub fn contradicted(problem: &Problem, contradictions: &[String]) -> Infeasible {
+    Infeasible {
+        binding_term: "constraint".to_owned(),
+        shortfall_bytes: Bytes::ZERO,
+        reason: contradictions.join("; "),
+        leanest: None,
+        nearest: relaxed::changes(problem),
     }
 }
 
@@ -145,12 +159,12 @@ fn nearest(problem: &Problem) -> Vec<Change> {
     changes.extend(smaller_optimizer(problem));
     changes.extend(offloaded_optimizer(problem));
     changes.extend(larger_limit(problem));
-    changes.extend(fewer_constraints(problem));
+    changes.extend(relaxed::changes(problem));
     changes
 }
 
 /// The change, if the changed problem has a plan.
-fn tried(problem: &Problem, change: String) -> Option<Change> {
+pub(crate) fn tried(problem: &Problem, change: String) -> Option<Change> {
     let fits = leanest(problem).is_some_and(|lean| lean.memory.peak_bytes <= problem.limit());
     let best = fits.then(|| best_of(problem))??;
     Some(Change { change, parallel: best.parallel })
@@ -223,14 +237,4 @@ fn larger_limit(problem: &Problem) -> Option<Change> {
     let limit = Bytes((needed.as_gib() * 10.0).ceil() / 10.0 * Bytes::GIB).min(capacity);
     let change = format!("allow {:.1} GiB per GPU (--memory-limit)", limit.as_gib());
     tried(&Problem { memory_limit: Some(limit), ..problem.clone() }, change)
-}
-
-/// Leaving out one constraint, where that is enough.
-fn fewer_constraints(problem: &Problem) -> Vec<Change> {
-    let all = problem.constraints.as_slice();
-    let without = |index: usize| {
-        let constraints = problem.constraints.without(index);
-        tried(&Problem { constraints, ..problem.clone() }, format!("drop {}", all[index].describe()))
-    };
-    (0..all.len()).filter_map(without).collect()
 }

@@ -2,11 +2,12 @@
 
 use crate::families::Ends;
 use crate::leaf::{Candidate, Leaf, LeafResult, memory_of};
-use crate::splits::{most_recomputable, normalised, stage_map};
+use crate::splits::{most_recomputable, normalised, ranges, stage_map};
+use crate::strategy::{choose, most_of};
 use crate::times::run_of;
 use cluster_profiles::Seconds;
 use cost_models::memory::MemoryTable;
-use cost_models::{ParallelConfig, estimate};
+use cost_models::{ParallelConfig, Recompute, estimate};
 
 /// Simulates the splits of a leaf and keeps the best.
 pub struct Judge<'a, 'p> {
@@ -22,6 +23,15 @@ pub struct Judge<'a, 'p> {
     pub cutoff: f64,
     /// What came of it so far.
     pub result: LeafResult,
+}
+
+/// What the stages of a split recompute.
+#[derive(Debug, Clone)]
+enum Choices {
+    /// What the pipeline says.
+    Same,
+    /// A choice per stage.
+    Each(Vec<Recompute>),
 }
 
 impl<'a, 'p> Judge<'a, 'p> {
@@ -50,21 +60,36 @@ impl<'a, 'p> Judge<'a, 'p> {
         let outside = |(index, parallel)| (leaf.outside_of(ends, parallel), index);
         let mut order: Vec<(f64, usize)> = self.layouts.iter().enumerate().map(outside).collect();
         order.sort_by(|a, b| a.0.total_cmp(&b.0));
-        if !self.fits(self.leanest, ends) {
+        let Some(lean) = self.choices(self.leanest, ends) else {
             self.result.too_large += 1;
             return;
-        }
+        };
+        // More room may spare a recompute, so that the sharding with least traffic need not be the best.
+        let try_all = self.near_edge || leaf.layout.pipeline.per_stage;
         for (outside, index) in order {
             if leaf.value_bound(pipeline + outside) >= self.cutoff {
                 return;
             }
-            if index == self.leanest || self.fits(index, ends) {
-                self.simulate(index, ends);
-                if !self.near_edge {
-                    return;
-                }
+            let choices = if index == self.leanest { Some(lean.clone()) } else { self.choices(index, ends) };
+            let Some(choices) = choices else { continue };
+            self.simulate(index, ends, choices);
+            if !try_all {
+                return;
             }
         }
+    }
+
+    /// What every stage recomputes with a sharding; none if a rank does not fit.
+    fn choices(&mut self, index: usize, ends: &Ends) -> Option<Choices> {
+        if !self.leaf.layout.pipeline.per_stage {
+            return self.fits(index, ends).then_some(Choices::Same);
+        }
+        let leaf = self.leaf;
+        let parallel = &self.layouts[index];
+        let table = self.memory[index].get_or_insert_with(|| memory_of(leaf.problem, parallel));
+        let memory = table.as_ref()?;
+        let chosen = ranges(ends).enumerate().map(|(rank, units)| choose(leaf, memory, rank as u32, &units));
+        chosen.collect::<Option<Vec<Recompute>>>().map(Choices::Each)
     }
 
     /// Whether every rank fits with a sharding.
@@ -82,12 +107,18 @@ impl<'a, 'p> Judge<'a, 'p> {
         })
     }
 
-    fn simulate(&mut self, index: usize, ends: &Ends) {
+    fn simulate(&mut self, index: usize, ends: &Ends, choices: Choices) {
         let leaf = self.leaf;
         let parallel = &self.layouts[index];
-        let recompute = normalised(parallel.recompute, most_recomputable(leaf.units, ends));
+        let recompute = match &choices {
+            Choices::Same => normalised(parallel.recompute, most_recomputable(leaf.units, ends)),
+            Choices::Each(chosen) => most_of(chosen),
+        };
         let parallel = ParallelConfig { recompute, ..parallel.clone() };
-        let stages = stage_map(leaf.units, &parallel, leaf.placement(), ends);
+        let mut stages = stage_map(leaf.units, &parallel, leaf.placement(), ends);
+        if let Choices::Each(chosen) = choices {
+            stages.0.iter_mut().zip(chosen).for_each(|(stage, recompute)| stage.recompute = recompute);
+        }
         let Ok(estimate) = estimate(&run_of(leaf.problem, &parallel, &stages)) else { return };
         self.result.simulated += 1;
         let load = Seconds(leaf.layout.average_load());

@@ -4,24 +4,24 @@
 //! once: the one with least traffic that fits.
 
 use crate::bound::Layout;
+use crate::chain_costs::ChainCosts;
 use crate::families::{Ends, Slack, balanced, even_ends};
 use crate::judge::Judge;
+use crate::mesh::Sharding;
 use crate::order_bound::{Interleaving, round_trips};
-use crate::partition::{Chain, SplitTable, StageCosts, StageTimes};
+use crate::outside::{RankShare, outside_of};
+use crate::partition::{Chain, SplitTable, StageTimes};
 use crate::problem::Problem;
-use crate::space::Sharding;
 use crate::splits::ranges;
 use crate::tables::Tables;
-use crate::times::{RankShare, outside_of};
 use crate::units::Units;
 use cluster_profiles::Seconds;
 use cost_models::memory::{MemoryContext, MemoryTable};
 use cost_models::rules::StageFreedom;
 use cost_models::schedule::{BoundInput, Hop, OpCosts, Placement, Vocabulary, bound};
 use cost_models::stages::default_stages;
-use cost_models::{Estimate, ParallelConfig, Stage, StageMap};
+use cost_models::{Estimate, ParallelConfig, Recompute, StageMap};
 use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// A layout with stages, as estimated.
@@ -71,6 +71,8 @@ pub struct Leaf<'a, 'p> {
     pub tables: &'a Tables,
     /// Which splits the engine takes.
     pub freedom: StageFreedom,
+    /// What a stage may recompute where it chooses.
+    pub recomputes: &'a [Recompute],
 }
 
 /// Splits of one stage per rank that are simulated per layout at most.
@@ -108,6 +110,12 @@ impl Leaf<'_, '_> {
     #[must_use]
     pub fn placement(&self) -> Placement {
         self.layout.pipeline.schedule.kind.definition().placement
+    }
+
+    /// Whether a stage may choose this.
+    #[must_use]
+    pub fn may_recompute(&self, recompute: Recompute) -> bool {
+        self.recomputes.contains(&recompute)
     }
 
     /// The layout with a sharding.
@@ -190,7 +198,7 @@ impl Leaf<'_, '_> {
     /// What embedding and head are worth in blocks, and one more.
     fn slack(&self) -> Slack {
         let times = self.layout.times;
-        let recompute = self.layout.pipeline.recompute;
+        let recompute = self.layout.repeated();
         let count = self.units.len();
         let (first, last) = (self.units.leading(), count - self.units.trailing());
         let block = times.work(&(first..last), recompute) / (last - first).max(1) as f64;
@@ -249,7 +257,7 @@ impl Leaf<'_, '_> {
     fn largest_load(&self, ends: &Ends, ranks: &[u16]) -> f64 {
         let mut loads = vec![0.0; self.layout.mesh.pp as usize];
         for (range, &rank) in ranges(ends).zip(ranks) {
-            loads[usize::from(rank)] += self.layout.times.work(&range, self.layout.pipeline.recompute);
+            loads[usize::from(rank)] += self.layout.times.work(&range, self.layout.repeated());
         }
         self.layout.mesh.num_microbatches as f64 * loads.into_iter().fold(0.0, f64::max)
     }
@@ -257,7 +265,7 @@ impl Leaf<'_, '_> {
     /// Times and hops of a split; an empty stage sends nothing of its own.
     fn op_costs(&self, ends: &Ends) -> OpCosts {
         let times = self.layout.times;
-        let recompute = self.layout.pipeline.recompute;
+        let recompute = self.layout.repeated();
         let latency = |range: Range<usize>| if range.is_empty() { 0.0 } else { times.hop_after(range.end) };
         let hops =
             ranges(ends).take(ends.len() - 1).map(|range| Hop { latency: latency(range), transfer: 0.0 });
@@ -292,11 +300,13 @@ impl Leaf<'_, '_> {
     pub fn outside_of(&self, ends: &Ends, parallel: &ParallelConfig) -> f64 {
         let mesh = self.layout.mesh;
         let placement = self.placement_of(ends);
-        let mut ranks = vec![RankShare { times: Some((0.0, 0.0)), ..RankShare::default() }; mesh.pp as usize];
+        // How much a stage repeats, and so how much traffic hides behind it, is not known where it chooses.
+        let times = (!self.layout.pipeline.per_stage).then_some((0.0, 0.0));
+        let mut ranks = vec![RankShare { times, ..RankShare::default() }; mesh.pp as usize];
         for (range, rank) in ranges(ends).zip(placement) {
             let share = &mut ranks[usize::from(rank)];
             share.parameters += self.layout.times.parameters(&range);
-            let [forward, input, weight] = self.layout.times.stage(&range, self.layout.pipeline.recompute);
+            let [forward, input, weight] = self.layout.times.stage(&range, self.layout.repeated());
             share.times = share.times.map(|(f, b)| (f + forward, b + input + weight));
         }
         outside_of(self.problem, parallel, &ranks)
@@ -367,42 +377,4 @@ pub fn memory_of<'a>(problem: &'a Problem, parallel: &'a ParallelConfig) -> Opti
     let context =
         MemoryContext::new(problem.model, problem.cluster, problem.workload, problem.runtime, parallel);
     MemoryTable::new(context.ok()?).ok()
-}
-
-/// Stages of one chunk per rank, with the true memory of each remembered.
-struct ChainCosts<'a, 'p> {
-    leaf: &'a Leaf<'a, 'p>,
-    memory: &'a MemoryTable<'a>,
-    /// Microbatches every rank holds, at least.
-    in_flight: Vec<f64>,
-    splits_backward: bool,
-    known: RefCell<BTreeMap<(usize, usize, usize), bool>>,
-}
-
-impl StageCosts for ChainCosts<'_, '_> {
-    fn times(&self, stage: usize, layers: Range<usize>) -> Option<StageTimes> {
-        let layout = &self.leaf.layout;
-        if !layout.may_fit(&layers, self.in_flight[stage]) {
-            return None;
-        }
-        let work = layout.times.work(&layers, layout.pipeline.recompute);
-        let lead = if self.splits_backward { layout.times.forward(&layers) } else { work };
-        Some(StageTimes { work, lead })
-    }
-
-    fn confirm(&self, stage: usize, layers: &Range<usize>) -> bool {
-        let key = (stage, layers.start, layers.end);
-        if let Some(known) = self.known.borrow().get(&key) {
-            return *known;
-        }
-        let leaf = self.leaf;
-        let recompute = leaf.layout.pipeline.recompute;
-        let whole =
-            Stage { rank: stage as u32, chunk: 0, layers: leaf.units.layers(layers.clone()), recompute };
-        let peak = self.memory.rank_peak(stage as u32, [&whole]);
-        let reserved = leaf.problem.runtime.memory.reserve.reserved_bytes(peak.allocated());
-        let fits = reserved <= leaf.problem.limit().get();
-        self.known.borrow_mut().insert(key, fits);
-        fits
-    }
 }

@@ -22,13 +22,13 @@
 //!
 //! How: a layout is chosen in three steps, each with a bound that no choice after it can beat.
 //!
-//! 1. [`space`] lists every [`space::Mesh`]: the degrees that fill GPUs and batch, by the rules of the engine
+//! 1. [`space`] lists every [`mesh::Mesh`]: the degrees that fill GPUs and batch, by the rules of the engine
 //!    ([`cost_models::rules`]) and what the caller fixed ([`constraint`]). A mesh is bounded by the work of a microbatch
 //!    ([`times`]), and left out where not even the average rank can fit ([`bytes`]).
-//! 2. A [`space::Pipeline`] adds schedule, chunks and recompute; [`bound`] knows the least time of any split of the layers.
+//! 2. A [`mesh::Pipeline`] adds schedule, chunks and recompute; [`bound`] knows the least time of any split of the layers.
 //! 3. [`leaf`] splits the layers over the stages: all contiguous splits by rising bound ([`partition`], and once more as an
 //!    integer program in [`ilp`]) for one stage per rank, all balanced ones ([`families`]) for several. [`judge`] takes
-//!    the sharding with least traffic that fits and asks [`cost_models::estimate()`] for the step.
+//!    the sharding with least traffic that fits, lets every stage choose what it repeats where the engine can ([`strategy`]), and asks [`cost_models::estimate()`] for the step.
 //!
 //! [`search`] looks at the nodes with the smallest bound first and stops when none is below the best value: that is the
 //! [`Certificate`]. [`pareto`] repeats it under other limits. If nothing fits, [`infeasible`] says which term is too large, and what would help.
@@ -36,6 +36,8 @@
 pub mod bound;
 pub mod bytes;
 pub mod certificate;
+mod chain_costs;
+mod choices;
 pub mod constraint;
 pub mod expand;
 pub mod families;
@@ -44,19 +46,23 @@ pub mod ilp;
 pub mod infeasible;
 pub mod judge;
 pub mod leaf;
+pub mod mesh;
 pub mod node;
 pub mod objective;
 pub mod observer;
 pub mod order_bound;
+pub mod outside;
 pub mod pareto;
 pub mod partition;
 pub mod placement;
 pub mod problem;
+pub mod relaxed;
 pub mod search;
 pub mod solution;
 pub mod solve;
 pub mod space;
 pub mod splits;
+pub mod strategy;
 pub mod tables;
 pub mod term;
 pub mod times;

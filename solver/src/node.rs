@@ -1,6 +1,6 @@
 //! Nodes of the search tree, in the order they are looked at.
 
-use crate::space::{Mesh, Pipeline};
+use crate::mesh::{Mesh, Pipeline};
 use crate::tables::Tables;
 use std::cmp::Ordering;
 use std::sync::Arc;

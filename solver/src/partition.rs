@@ -32,9 +32,10 @@ pub trait StageCosts {
     /// The times of `layers` as stage `stage`; none where they do not fit or are not allowed there.
     fn times(&self, stage: usize, layers: Range<usize>) -> Option<StageTimes>;
 
-    /// A second, dearer look at a stage that is about to be part of a split.
-    fn confirm(&self, _stage: usize, _layers: &Range<usize>) -> bool {
-        true
+    /// A second, dearer look at a stage that is about to be part of a split: its times, which are not below those of the
+    /// first look; none if it does not fit after all.
+    fn confirm(&self, _stage: usize, _layers: &Range<usize>, times: StageTimes) -> Option<StageTimes> {
+        Some(times)
     }
 }
 
@@ -212,10 +213,17 @@ impl<C: StageCosts> Splits<'_, C> {
         let table = self.table;
         for (end, times) in table.stages_from(self.costs, stage, first) {
             let rest = table.value(stage + 1, end);
-            let reached = partial.reached.max(partial.lead + table.chain.microbatches * times.work);
-            let lead = partial.lead + times.lead + 2.0 * table.chain.hop;
-            let bound = if rest == 0.0 { reached } else { reached.max(lead + rest) };
-            if bound > table.cutoff || !self.costs.confirm(stage, &(first..end)) {
+            let joined = |times: StageTimes| {
+                let reached = partial.reached.max(partial.lead + table.chain.microbatches * times.work);
+                let lead = partial.lead + times.lead + 2.0 * table.chain.hop;
+                (if rest == 0.0 { reached } else { reached.max(lead + rest) }, lead, reached)
+            };
+            if joined(times).0 > table.cutoff {
+                continue;
+            }
+            let Some(times) = self.costs.confirm(stage, &(first..end), times) else { continue };
+            let (bound, lead, reached) = joined(times);
+            if bound > table.cutoff {
                 continue;
             }
             let mut ends = partial.ends.clone();

@@ -3,7 +3,7 @@
 use crate::constraint::Constraints;
 use crate::objective::Objective;
 use cluster_profiles::{Bytes, Cluster};
-use cost_models::rules::{Facts, engine};
+use cost_models::rules::{Facts, RecomputeFreedom, engine};
 use cost_models::{ModelSpec, Runtime, Workload};
 use std::time::Duration;
 use thiserror::Error;
@@ -29,6 +29,8 @@ pub struct Problem<'a> {
     pub time_limit: Option<Duration>,
     /// How many different layouts to rank, the plan included.
     pub top: usize,
+    /// How freely the launcher lets recompute be chosen; as the engine does if none.
+    pub recompute: Option<RecomputeFreedom>,
 }
 
 /// A problem that has no answer, whatever the layouts.
@@ -58,6 +60,7 @@ impl<'a> Problem<'a> {
             objective: Objective::default(),
             time_limit: None,
             top: 3,
+            recompute: None,
         }
     }
 
@@ -79,9 +82,9 @@ impl<'a> Problem<'a> {
     /// Checks what no layout can mend.
     ///
     /// # Errors
-    /// Sizes of 0, and constraints that exclude each other or name a schedule the engine does not run.
+    /// Sizes of 0, and a schedule the engine does not run.
     pub fn check(&self) -> Result<(), ProblemError> {
-        let mut faults = self.constraints.contradictions(self.cluster);
+        let mut faults = Vec::new();
         let sizes = [
             ("global batch", self.workload.global_batch),
             ("sequence length", self.workload.seq_len),

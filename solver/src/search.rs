@@ -5,9 +5,10 @@
 
 use crate::expand::{Expansion, Tree};
 use crate::leaf::{Candidate, Goal};
+use crate::mesh::Mesh;
 use crate::node::{Kind, Node};
 use crate::observer::{Observer, Progress};
-use crate::space::{Mesh, Pruned};
+use crate::space::Pruned;
 use crate::times::works;
 use cost_models::ParallelConfig;
 use rayon::prelude::*;
@@ -47,6 +48,8 @@ pub struct Found {
     pub best: Vec<Candidate>,
     /// No layout has a smaller value.
     pub bound: f64,
+    /// No split into several chunks, balanced or not, has a smaller value.
+    pub any_split: f64,
     /// Layouts of the space.
     pub considered: u64,
     /// Layouts excluded, by what.
@@ -70,6 +73,7 @@ struct State {
     looked_at: u64,
     simulated: u64,
     unlisted: f64,
+    any_split: f64,
     cutoff: f64,
     top: usize,
 }
@@ -87,6 +91,7 @@ pub fn search(tree: &Tree, limits: &Limits) -> Found {
         looked_at: 0,
         simulated: 0,
         unlisted: f64::INFINITY,
+        any_split: f64::INFINITY,
         cutoff: limits.cutoff,
         top: limits.top.max(1),
     };
@@ -197,6 +202,7 @@ impl State {
         for (rule, layouts) in expansion.pruned {
             *self.pruned.entry(rule).or_default() += layouts;
         }
+        self.any_split = self.any_split.min(expansion.any_split.unwrap_or(f64::INFINITY));
         for (bound, kind) in expansion.children {
             self.push(bound, kind);
         }
@@ -231,9 +237,11 @@ impl State {
         best.sort_by(|a, b| a.value.total_cmp(&b.value));
         let value = best.first().map_or(f64::INFINITY, |candidate| candidate.value);
         best.truncate(self.top);
+        let bound = if bounded { open.min(self.unlisted).min(value) } else { 0.0 };
         Found {
             best,
-            bound: if bounded { open.min(self.unlisted).min(value) } else { 0.0 },
+            bound,
+            any_split: self.any_split.min(bound),
             considered: self.considered,
             pruned: self.pruned,
             simulated: self.simulated,

@@ -2,7 +2,7 @@
 
 use crate::certificate::Certificate;
 use crate::expand::Tree;
-use crate::infeasible::explain;
+use crate::infeasible::{contradicted, explain};
 use crate::leaf::Candidate;
 use crate::observer::{Observer, Silent};
 use crate::problem::{Problem, ProblemError};
@@ -17,9 +17,13 @@ use std::time::Instant;
 /// The best layout, or why there is none.
 ///
 /// # Errors
-/// [`ProblemError`] with every fault that no layout can mend: sizes of 0, constraints that exclude each other.
+/// [`ProblemError`] with every fault that no layout can mend: sizes of 0, a schedule that the engine lacks.
 pub fn solve(problem: &Problem, observer: &dyn Observer) -> Result<Outcome, ProblemError> {
     problem.check()?;
+    let contradictions = problem.constraints.contradictions(problem.cluster);
+    if !contradictions.is_empty() {
+        return Ok(Outcome::Infeasible(Box::new(contradicted(problem, &contradictions))));
+    }
     let deadline = problem.time_limit.and_then(|limit| Instant::now().checked_add(limit));
     let (cluster, found) = if problem.objective.may_leave_gpus_idle() {
         search_sizes(problem, observer, deadline)
@@ -32,7 +36,9 @@ pub fn solve(problem: &Problem, observer: &dyn Observer) -> Result<Outcome, Prob
 /// The layouts of a problem.
 #[must_use]
 pub fn space_of<'p>(problem: &'p Problem<'_>) -> SearchSpace<'p> {
-    SearchSpace::new(problem.facts(), engine(&problem.runtime.name), problem.cluster, &problem.constraints)
+    let engine = engine(&problem.runtime.name);
+    SearchSpace::new(problem.facts(), engine, problem.cluster, &problem.constraints)
+        .with_recompute(problem.recompute.unwrap_or(engine.recompute))
 }
 
 /// The best layout alone, without a time limit.
@@ -81,8 +87,10 @@ fn search_sizes(problem: &Problem, observer: &dyn Observer, deadline: Option<Ins
 
 /// Counts of two searches together; the bound is the lower one.
 fn add(total: Option<Found>, found: &Found) -> Found {
-    let mut sum = total.unwrap_or_else(|| Found { bound: f64::INFINITY, ..Found::default() });
+    let mut sum =
+        total.unwrap_or_else(|| Found { bound: f64::INFINITY, any_split: f64::INFINITY, ..Found::default() });
     sum.bound = sum.bound.min(found.bound);
+    sum.any_split = sum.any_split.min(found.any_split);
     sum.considered += found.considered;
     sum.simulated += found.simulated;
     sum.stopped |= found.stopped;
@@ -119,6 +127,7 @@ pub(crate) fn answer(problem: &Problem, cluster: Cluster, found: Found) -> Outco
         considered: found.considered,
         pruned: found.pruned,
         simulated: found.simulated,
+        unbalanced_gap: Certificate::gap_to(best.value, found.any_split),
         ..Certificate::new(best.value, found.bound, step)
     };
     Outcome::Solved(Box::new(Solution {

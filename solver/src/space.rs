@@ -4,48 +4,15 @@
 //! there are; a [`Pipeline`] then says which schedule runs how many chunks and what is recomputed, a [`Sharding`] where the
 //! state lives. Rules that depend on a mesh alone are checked once for all its layouts.
 
+use crate::choices::{recomputes, schedules};
 use crate::constraint::Constraints;
+use crate::mesh::{Mesh, Pipeline, Sharding, set_schedule};
 use crate::term::{Field, Term};
 use cluster_profiles::Cluster;
-use cost_models::rules::{Engine, Facts, RecomputeFreedom};
+use cost_models::rules::{Axis, Engine, Facts, RecomputeFreedom};
 use cost_models::schedule::{Schedule, ScheduleShape};
 use cost_models::{ParallelConfig, Recompute};
 use std::collections::BTreeMap;
-
-/// The degrees of a layout that decide what a layer costs, and the microbatches.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[allow(missing_docs)]
-pub struct Mesh {
-    pub tp: u32,
-    pub cp: u32,
-    pub pp: u32,
-    pub dp: u32,
-    pub ep: u32,
-    pub etp: u32,
-    pub sequence_parallel: bool,
-    pub micro_batch_size: u64,
-    pub num_microbatches: u64,
-}
-
-/// How the state of a layout is sharded over data-parallel ranks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Sharding {
-    /// ZeRO stage.
-    pub zero_stage: u8,
-    /// Replicas of the sharded state.
-    pub dp_replicate: u32,
-}
-
-/// What runs on a mesh: the schedule and what is recomputed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Pipeline {
-    /// The schedule.
-    pub schedule: Schedule,
-    /// Chunks per rank.
-    pub vpp: u32,
-    /// What is recomputed.
-    pub recompute: Recompute,
-}
 
 /// Layouts by the rule that excludes them.
 pub type Pruned = BTreeMap<String, u64>;
@@ -58,6 +25,7 @@ pub struct SearchSpace<'a> {
     constraints: &'a Constraints,
     schedules: Vec<Schedule>,
     recomputes: Vec<Recompute>,
+    freedom: RecomputeFreedom,
 }
 
 /// The meshes of a space, and the layouts that no mesh is left for.
@@ -69,56 +37,6 @@ pub struct Meshes {
     pub considered: u64,
     /// Layouts excluded, by rule.
     pub pruned: Pruned,
-}
-
-impl Mesh {
-    /// Writes the mesh into a layout; the state is sharded over all data-parallel ranks.
-    pub fn write(&self, parallel: &mut ParallelConfig) {
-        parallel.tp = self.tp;
-        parallel.cp = self.cp;
-        parallel.pp = self.pp;
-        parallel.ep = self.ep;
-        parallel.etp = self.etp;
-        parallel.dp_replicate = 1;
-        parallel.dp_shard = self.dp;
-        parallel.sequence_parallel = self.sequence_parallel;
-        parallel.micro_batch_size = self.micro_batch_size;
-        parallel.num_microbatches = self.num_microbatches;
-    }
-
-    /// The layout with this sharding, no recompute and no chunks.
-    #[must_use]
-    pub fn sharded(&self, sharding: Sharding) -> ParallelConfig {
-        let mut parallel = ParallelConfig::default();
-        self.write(&mut parallel);
-        sharding.write(self, &mut parallel);
-        parallel
-    }
-
-    /// The layout that runs this.
-    #[must_use]
-    pub fn with(&self, pipeline: &Pipeline, sharding: Sharding) -> ParallelConfig {
-        let mut parallel = self.sharded(sharding);
-        set_schedule(&mut parallel, &pipeline.schedule.to_string());
-        pipeline.write(&mut parallel);
-        parallel
-    }
-}
-
-impl Pipeline {
-    /// Writes all but the schedule's name.
-    fn write(&self, parallel: &mut ParallelConfig) {
-        parallel.recompute = self.recompute;
-        parallel.vpp = self.vpp;
-    }
-}
-
-impl Sharding {
-    fn write(self, mesh: &Mesh, parallel: &mut ParallelConfig) {
-        parallel.zero_stage = self.zero_stage;
-        parallel.dp_replicate = self.dp_replicate;
-        parallel.dp_shard = mesh.dp / self.dp_replicate.max(1);
-    }
 }
 
 /// Divisors of a number in rising order.
@@ -141,7 +59,21 @@ impl<'a> SearchSpace<'a> {
     ) -> Self {
         let schedules = schedules(engine, constraints);
         let recomputes = recomputes(engine, constraints);
-        Self { facts, engine, cluster, constraints, schedules, recomputes }
+        let freedom = engine.recompute;
+        Self { facts, engine, cluster, constraints, schedules, recomputes, freedom }
+    }
+
+    /// The same where the launcher offers another recompute than its engine.
+    #[must_use]
+    pub const fn with_recompute(mut self, freedom: RecomputeFreedom) -> Self {
+        self.freedom = freedom;
+        self
+    }
+
+    /// How freely recompute is chosen.
+    #[must_use]
+    pub const fn freedom(&self) -> RecomputeFreedom {
+        self.freedom
     }
 
     /// What the rules know.
@@ -238,9 +170,14 @@ impl<'a> SearchSpace<'a> {
         if no_batch {
             return Some("M12".to_owned());
         }
-        let fields = [Field::Tp, Field::Cp, Field::Pp, Field::Dp];
+        let fields = [Field::Axis(Axis::Tp), Field::Axis(Axis::Cp), Field::Axis(Axis::Pp), Field::Dp];
         let fixed = fields.iter().any(|&field| !self.constraints.allows_number(field, field.number(scratch)));
-        if fixed || !self.groups_allowed(scratch, &[Field::Tp, Field::Cp, Field::Pp]) {
+        if fixed
+            || !self.groups_allowed(
+                scratch,
+                &[Field::Axis(Axis::Tp), Field::Axis(Axis::Cp), Field::Axis(Axis::Pp)],
+            )
+        {
             return Some("constraint".to_owned());
         }
         let rules = self.engine.rules.iter().filter(|rule| GRID_RULES.contains(&rule.id));
@@ -249,9 +186,15 @@ impl<'a> SearchSpace<'a> {
     }
 
     fn mesh_fault(&self, scratch: &mut ParallelConfig) -> Option<&'static str> {
-        let fields = [Field::Ep, Field::Etp, Field::SequenceParallel, Field::MicroBatch, Field::Microbatches];
+        let fields = [
+            Field::Axis(Axis::Ep),
+            Field::Axis(Axis::Etp),
+            Field::Axis(Axis::SequenceParallel),
+            Field::Axis(Axis::MicroBatch),
+            Field::Axis(Axis::Microbatches),
+        ];
         if fields.iter().any(|&field| !self.constraints.allows_number(field, field.number(scratch)))
-            || !self.groups_allowed(scratch, &[Field::Ep])
+            || !self.groups_allowed(scratch, &[Field::Axis(Axis::Ep)])
         {
             return Some("constraint");
         }
@@ -272,9 +215,25 @@ impl<'a> SearchSpace<'a> {
     /// Number of layouts a mesh has, legal or not.
     #[must_use]
     pub fn layout_count(&self, mesh: &Mesh) -> u64 {
-        let chunks: usize =
-            self.schedules_for(mesh).map(|schedule| self.chunk_counts(schedule, mesh).count()).sum();
-        (self.shardings(mesh).len() * self.recomputes.len() * chunks) as u64
+        let chunks = self.schedules_for(mesh).flat_map(|schedule| self.chunk_counts(schedule, mesh));
+        let pipelines: usize =
+            chunks.map(|vpp| if self.chooses_per_stage(mesh, vpp) { 1 } else { self.recomputes.len() }).sum();
+        (self.shardings(mesh).len() * pipelines) as u64
+    }
+
+    /// Whether every stage may recompute what it must, independently of the others.
+    fn chooses_per_stage(&self, mesh: &Mesh, vpp: u32) -> bool {
+        let all = Recompute::Full { layers: None };
+        let free = [Recompute::None, all].iter().all(|recompute| self.recomputes.contains(recompute));
+        self.freedom == RecomputeFreedom::PerStage && mesh.pp > 1 && vpp == 1 && free
+    }
+
+    /// What the pipelines of a mesh with so many chunks may recompute.
+    fn choices(&self, mesh: &Mesh, vpp: u32) -> Vec<(Recompute, bool)> {
+        if self.chooses_per_stage(mesh, vpp) {
+            return vec![(Recompute::Full { layers: None }, true)];
+        }
+        self.recomputes.iter().map(|&recompute| (recompute, false)).collect()
     }
 
     /// Everything that can run on a mesh, each with the shardings it is legal with; the others are counted in `pruned`.
@@ -288,8 +247,8 @@ impl<'a> SearchSpace<'a> {
             set_schedule(&mut scratch, &schedule.to_string());
             for vpp in self.chunk_counts(schedule, mesh) {
                 let shape_fault = Self::shape_fault(schedule, mesh, vpp);
-                for &recompute in &self.recomputes {
-                    let pipeline = Pipeline { schedule, vpp, recompute };
+                for (recompute, per_stage) in self.choices(mesh, vpp) {
+                    let pipeline = Pipeline { schedule, vpp, recompute, per_stage };
                     pipeline.write(&mut scratch);
                     let mut legal = Vec::with_capacity(shardings.len());
                     for sharding in &shardings {
@@ -380,48 +339,7 @@ const GRID_RULES: &[&str] = &["M1", "M5", "T6b", "M7", "M16", "M13", "P9", "P2"]
 /// Schedules that run any number of chunks.
 const OPEN_CHUNKS: &[&str] = &["interleaved-1f1b", "looped-bfs", "interleaved-zb"];
 
-fn set_schedule(parallel: &mut ParallelConfig, name: &str) {
-    if parallel.schedule != name {
-        parallel.schedule.clear();
-        parallel.schedule.push_str(name);
-    }
-}
-
 /// Micro batches that divide a data-parallel rank's share of the batch; none if the ranks do not divide it.
 fn divisors_of_share(global_batch: u64, dp: u64) -> Vec<u64> {
     if global_batch.is_multiple_of(dp) { divisors(global_batch / dp) } else { Vec::new() }
-}
-
-/// The engine's schedules that the constraints allow and that train as without a pipeline; with one fixed by name, that one.
-fn schedules(engine: &Engine, constraints: &Constraints) -> Vec<Schedule> {
-    let fixed = constraints.fixed_names(Field::Schedule);
-    let names: Vec<&str> = if fixed.is_empty() { engine.schedules.to_vec() } else { fixed };
-    let allowed = names.into_iter().filter(|name| constraints.allows_name(Field::Schedule, name));
-    allowed
-        .filter_map(|name| name.parse::<Schedule>().ok())
-        .filter(|schedule| schedule.kind.is_synchronous())
-        .collect()
-}
-
-fn recomputes(engine: &Engine, constraints: &Constraints) -> Vec<Recompute> {
-    let layers = constraints.fixed_names(Field::Recompute).into_iter().filter_map(|name| name.parse().ok());
-    let mut list = vec![Recompute::None, Recompute::Selective, Recompute::Full { layers: None }];
-    let counted: Vec<Recompute> =
-        layers.filter(|recompute| matches!(recompute, Recompute::Full { layers: Some(_) })).collect();
-    if engine.recompute != RecomputeFreedom::AllOrNone {
-        list.extend(counted);
-    }
-    list.retain(|recompute| recompute_allowed(*recompute, constraints));
-    list.dedup();
-    list
-}
-
-fn recompute_allowed(recompute: Recompute, constraints: &Constraints) -> bool {
-    constraints.as_slice().iter().all(|constraint| match &constraint.term {
-        Term::Name(Field::Recompute, names) => {
-            let named = names.iter().any(|name| crate::term::recompute_matches(name, recompute));
-            named == constraint.wanted
-        }
-        _ => true,
-    })
 }

@@ -1,9 +1,10 @@
 //! What is computed once for a mesh and serves all its pipelines.
 
 use crate::bytes::UnitBytes;
+use crate::mesh::{Mesh, Sharding};
+use crate::outside::outside_bound;
 use crate::problem::Problem;
-use crate::space::{Mesh, Sharding};
-use crate::times::{UnitTimes, outside_bound};
+use crate::times::UnitTimes;
 use crate::units::Units;
 use cost_models::ParallelConfig;
 use std::cmp::Reverse;

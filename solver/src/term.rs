@@ -1,26 +1,19 @@
 //! One condition on a layout, as the command line writes it.
 
 use cluster_profiles::Cluster;
+use cost_models::rules::Axis;
 use cost_models::{ParallelConfig, Recompute};
 
 /// What a condition is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[allow(missing_docs)]
 pub enum Field {
-    Tp,
-    Pp,
-    Vpp,
-    Cp,
-    Ep,
-    Etp,
+    /// An axis of the layout.
+    Axis(Axis),
+    /// Data-parallel ranks: replicas times shards.
     Dp,
-    DpReplicate,
-    DpShard,
-    Zero,
-    MicroBatch,
-    Microbatches,
-    SequenceParallel,
+    /// The schedule's name.
     Schedule,
+    /// What is recomputed.
     Recompute,
 }
 
@@ -52,61 +45,51 @@ pub enum Test {
     AtLeast([u64; 1]),
 }
 
-const NAMES: [(Field, &[&str]); 15] = [
-    (Field::Tp, &["tp"]),
-    (Field::Pp, &["pp"]),
-    (Field::Vpp, &["vpp"]),
-    (Field::Cp, &["cp"]),
-    (Field::Ep, &["ep"]),
-    (Field::Etp, &["etp"]),
-    (Field::Dp, &["dp"]),
-    (Field::DpReplicate, &["dp_replicate"]),
-    (Field::DpShard, &["dp_shard"]),
-    (Field::Zero, &["zero_stage", "zero"]),
-    (Field::MicroBatch, &["micro_batch_size", "micro_batch", "mbs"]),
-    (Field::Microbatches, &["num_microbatches", "microbatches"]),
-    (Field::SequenceParallel, &["sequence_parallel", "sp"]),
-    (Field::Schedule, &["schedule"]),
-    (Field::Recompute, &["recompute"]),
+/// Shorter names.
+const ALIASES: [(&str, Axis); 5] = [
+    ("zero", Axis::Zero),
+    ("micro_batch", Axis::MicroBatch),
+    ("mbs", Axis::MicroBatch),
+    ("microbatches", Axis::Microbatches),
+    ("sp", Axis::SequenceParallel),
 ];
 
 impl Field {
     /// Fields with numbers.
-    pub const NUMBERS: [Self; 13] = [
-        Self::Tp,
-        Self::Pp,
-        Self::Vpp,
-        Self::Cp,
-        Self::Ep,
-        Self::Etp,
-        Self::Dp,
-        Self::DpReplicate,
-        Self::DpShard,
-        Self::Zero,
-        Self::MicroBatch,
-        Self::Microbatches,
-        Self::SequenceParallel,
-    ];
+    pub const NUMBERS: [Self; Axis::ALL.len() + 1] = {
+        let mut fields = [Self::Dp; Axis::ALL.len() + 1];
+        let mut index = 0;
+        while index < Axis::ALL.len() {
+            fields[index] = Self::Axis(Axis::ALL[index]);
+            index += 1;
+        }
+        fields
+    };
     /// Fields with names.
     pub const NAMES: [Self; 2] = [Self::Schedule, Self::Recompute];
 
     /// The name it has in plans.
     #[must_use]
-    pub fn name(self) -> &'static str {
-        NAMES.iter().find(|(field, _)| *field == self).map_or("", |(_, names)| names[0])
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Axis(axis) => axis.name(),
+            Self::Dp => "dp",
+            Self::Schedule => "schedule",
+            Self::Recompute => "recompute",
+        }
     }
 
     /// Every name.
     #[must_use]
     pub fn names() -> Vec<&'static str> {
-        NAMES.iter().map(|(_, names)| names[0]).collect()
+        Self::NUMBERS.iter().chain(&Self::NAMES).map(|field| field.name()).collect()
     }
 
     /// The smallest number it can have.
     #[must_use]
     pub const fn smallest(self) -> u64 {
         match self {
-            Self::Zero | Self::SequenceParallel => 0,
+            Self::Axis(Axis::Zero | Axis::SequenceParallel) => 0,
             _ => 1,
         }
     }
@@ -115,26 +98,17 @@ impl Field {
     #[must_use]
     pub fn number(self, parallel: &ParallelConfig) -> u64 {
         match self {
-            Self::Tp => parallel.tp.into(),
-            Self::Pp => parallel.pp.into(),
-            Self::Vpp => parallel.vpp.into(),
-            Self::Cp => parallel.cp.into(),
-            Self::Ep => parallel.ep.into(),
-            Self::Etp => parallel.etp.into(),
+            Self::Axis(axis) => axis.get(parallel),
             Self::Dp => u64::from(parallel.dp_replicate) * u64::from(parallel.dp_shard),
-            Self::DpReplicate => parallel.dp_replicate.into(),
-            Self::DpShard => parallel.dp_shard.into(),
-            Self::Zero => parallel.zero_stage.into(),
-            Self::MicroBatch => parallel.micro_batch_size,
-            Self::Microbatches => parallel.num_microbatches,
-            Self::SequenceParallel => parallel.sequence_parallel.into(),
             Self::Schedule | Self::Recompute => 0,
         }
     }
 
     fn parse(name: &str) -> Option<Self> {
         let name = name.trim().replace('-', "_");
-        NAMES.iter().find(|(_, names)| names.contains(&name.as_str())).map(|(field, _)| *field)
+        let known = Self::NUMBERS.into_iter().chain(Self::NAMES).find(|field| field.name() == name);
+        let alias = || ALIASES.iter().find(|(alias, _)| *alias == name).map(|(_, axis)| Self::Axis(*axis));
+        known.or_else(alias)
     }
 }
 
@@ -214,7 +188,7 @@ impl Term {
 
 fn cross_node(axis: &str) -> Option<Term> {
     let field = Field::parse(axis)?;
-    let grouped = matches!(field, Field::Tp | Field::Cp | Field::Ep | Field::Pp);
+    let grouped = matches!(field, Field::Axis(Axis::Tp | Axis::Cp | Axis::Ep | Axis::Pp));
     grouped.then_some(Term::CrossNode(field))
 }
 
@@ -247,8 +221,8 @@ fn numbers(field: Field, text: &str) -> Result<Vec<u64>, String> {
 
 fn number(field: Field, text: &str) -> Result<u64, String> {
     let value = match (field, text) {
-        (Field::SequenceParallel, "true" | "on" | "yes") => 1,
-        (Field::SequenceParallel, "false" | "off" | "no") => 0,
+        (Field::Axis(Axis::SequenceParallel), "true" | "on" | "yes") => 1,
+        (Field::Axis(Axis::SequenceParallel), "false" | "off" | "no") => 0,
         _ => text.parse().map_err(|_| format!("`{text}` is no number"))?,
     };
     if value < field.smallest() {
@@ -260,9 +234,9 @@ fn number(field: Field, text: &str) -> Result<u64, String> {
 /// Whether the groups of an axis leave the NVLink domain, with ranks in the order tp, cp, dp, pp (experts: etp, ep).
 fn crosses(field: Field, parallel: &ParallelConfig, cluster: &Cluster) -> bool {
     let (ranks, stride) = match field {
-        Field::Tp => (parallel.tp, 1),
-        Field::Cp => (parallel.cp, parallel.tp),
-        Field::Ep => (parallel.ep, parallel.etp),
+        Field::Axis(Axis::Tp) => (parallel.tp, 1),
+        Field::Axis(Axis::Cp) => (parallel.cp, parallel.tp),
+        Field::Axis(Axis::Ep) => (parallel.ep, parallel.etp),
         _ => (parallel.pp, (parallel.world_size() / u64::from(parallel.pp.max(1))) as u32),
     };
     ranks > 1 && !cluster.group_shape(ranks, stride).is_local()

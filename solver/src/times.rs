@@ -7,7 +7,7 @@ use crate::units::Units;
 use cost_models::layer_cost::{LayerContext, LayerCost, PassCost, RankParameters, layer_cost, layer_costs};
 use cost_models::model::Layer;
 use cost_models::schedule::StageCosts as OpTimes;
-use cost_models::step::{StageCost, StageCosts, data_parallel, optimizer_time};
+use cost_models::step::data_parallel;
 use cost_models::{ParallelConfig, Recompute, StageMap, TrainingRun};
 use std::ops::Range;
 
@@ -309,50 +309,4 @@ fn modes(run: &TrainingRun, context: &LayerContext, layer: &Layer) -> [LayerCost
         cost.input_gradient += PassCost { dp: backward, ..PassCost::default() };
     }
     costs
-}
-
-/// Seconds outside the pipeline that a step spends at least, whatever the stages: the rank with the most parameters has
-/// no fewer than the average, and hides its traffic behind at most all of the step.
-#[must_use]
-pub fn outside_bound(problem: &Problem, parallel: &ParallelConfig, times: &UnitTimes) -> f64 {
-    let whole = times.parameters(&(0..times.len()));
-    let ranks = f64::from(parallel.pp);
-    let average = RankParameters { dense: whole.dense / ranks, expert: whole.expert / ranks };
-    let bound = outside_of(problem, parallel, &[RankShare { parameters: average, times: None }]);
-    if average.expert == 0.0 {
-        return bound;
-    }
-    // Buckets are whole numbers, for dense and expert parameters apart: the rank with most traffic may have a bucket less of each.
-    let least = problem.runtime.time.step.get();
-    let single = RankShare { parameters: RankParameters { dense: 1.0, expert: 1.0 }, times: None };
-    let one_bucket = outside_of(problem, parallel, &[single]) - least;
-    (bound - one_bucket).max(least)
-}
-
-/// What a pipeline rank brings to the part of a step outside the pipeline.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct RankShare {
-    /// Its parameters.
-    pub parameters: RankParameters,
-    /// Forward and backward of a microbatch, which traffic can hide behind; all that can hide does if none.
-    pub times: Option<(f64, f64)>,
-}
-
-/// Seconds outside the pipeline of ranks with these shares.
-#[must_use]
-pub fn outside_of(problem: &Problem, parallel: &ParallelConfig, ranks: &[RankShare]) -> f64 {
-    const LONG: f64 = 1e9;
-    let stages = StageMap(Vec::new());
-    let run = run_of(problem, parallel, &stages);
-    let stage = |(rank, share): (usize, &RankShare)| {
-        let (forward, backward) = share.times.unwrap_or((LONG, LONG));
-        let mut cost = StageCost { rank, parameters: share.parameters, ..StageCost::default() };
-        cost.passes.forward = PassCost::of_matmul(cluster_profiles::Seconds(forward));
-        cost.passes.input_gradient = PassCost::of_matmul(cluster_profiles::Seconds(backward));
-        cost
-    };
-    let stages = ranks.iter().enumerate().map(stage).collect();
-    let costs = StageCosts { stages, ranks: ranks.len(), split_head: None };
-    let exposed = data_parallel::exposed(&run, &costs) + optimizer_time(&run, &costs);
-    (exposed + problem.runtime.time.step).get()
 }

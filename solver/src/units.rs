@@ -44,7 +44,7 @@ impl Units {
             let is_mtp = matches!(layer, Layer::Mtp(_));
             let joins = matches!(layer, Layer::FinalNorm) || (is_mtp && after_mtp);
             let body = matches!(layer, Layer::Block(_) | Layer::Custom(_));
-            let blocks = u32::from(matches!(layer, Layer::Block(_) | Layer::Mtp(_)));
+            let blocks = u32::from(layer.can_recompute());
             match units.last_mut().filter(|_| joins) {
                 Some(unit) => {
                     unit.layers.end = index + 1;

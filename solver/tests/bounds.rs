@@ -9,7 +9,8 @@ use cost_models::{
 use solver::bound::Layout;
 use solver::families::{Slack, balanced};
 use solver::leaf::Leaf;
-use solver::space::{Pipeline, Pruned, SearchSpace};
+use solver::mesh::Pipeline;
+use solver::space::{Pruned, SearchSpace};
 use solver::splits::stage_map;
 use solver::tables::Tables;
 use solver::units::Units;
@@ -78,7 +79,7 @@ fn compare(problem: &Problem, draws: usize, seed: u64) -> (usize, usize) {
         let Some(sharding) = random.pick(shardings) else { continue };
         let counted = Recompute::Full { layers: Some(1 + random.below(4) as u32) };
         let recompute = if random.below(4) == 0 { counted } else { pipeline.recompute };
-        let pipeline = Pipeline { recompute, ..*pipeline };
+        let pipeline = Pipeline { recompute, per_stage: false, ..*pipeline };
         let stages = (mesh.pp * pipeline.vpp) as usize;
         if mesh.num_microbatches * stages as u64 > 40_000 {
             continue;
@@ -88,7 +89,14 @@ fn compare(problem: &Problem, draws: usize, seed: u64) -> (usize, usize) {
         let tables = Tables::new(problem, &units, mesh, &[*sharding]).expect("sizes are sound");
         let body = units.len() - units.leading() - units.trailing();
         let layout = Layout { mesh, pipeline: &pipeline, times: &tables.times, bytes: &tables.bytes, body };
-        let leaf = Leaf { problem, units: &units, layout, tables: &tables, freedom: engine.stages };
+        let leaf = Leaf {
+            problem,
+            units: &units,
+            layout,
+            tables: &tables,
+            freedom: engine.stages,
+            recomputes: space.recomputes(),
+        };
         let parallel = mesh.with(&pipeline, *sharding);
         let placement = pipeline.schedule.kind.definition().placement;
         let (step, fits) = estimated(problem, &units, &parallel, placement, &ends);

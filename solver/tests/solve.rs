@@ -316,11 +316,14 @@ fn contradictory_and_empty_wishes_are_answered_with_the_way_out() {
         constraints: Constraints::parse(fix, forbid).expect("terms"),
         ..Problem::new(&model, &cluster, &workload, &runtime)
     };
-    let error = solve(&with(&["tp=16"], &["cross-node-tp"]), &Silent).expect_err("16 GPUs are two nodes");
-    assert!(
-        error.to_string().contains("--fix tp=16") && error.to_string().contains("cross-node-tp"),
-        "{error}"
-    );
+    let Outcome::Infeasible(answer) = outcome(&with(&["tp=16"], &["cross-node-tp"])) else {
+        panic!("16 GPUs are two nodes")
+    };
+    assert!(answer.reason.contains("--fix tp=16") && answer.reason.contains("cross-node-tp"), "{answer:?}");
+    let changes: Vec<&str> = answer.nearest.iter().map(|change| change.change.as_str()).collect();
+    let expected =
+        ["use --fix tp=8 instead of --fix tp=16", "drop --fix tp=16", "drop --forbid cross-node-tp"];
+    assert_eq!(changes, expected);
     let error = solve(&with(&["schedule=zb-h1"], &[]), &Silent).expect_err("not one of Megatron's");
     assert!(error.to_string().contains("interleaved-1f1b"), "{error}");
     let Outcome::Infeasible(answer) = outcome(&with(&["tp=3"], &[])) else { panic!("tp 3 of 16 GPUs") };

@@ -24,7 +24,7 @@ impl Launcher for ColossalAi {
     }
 
     fn forbids(&self) -> &'static [&'static str] {
-        &["cp>1", "schedule=zb-v"]
+        &["cp>1", "schedule=zb-v", "recompute=selective"]
     }
 
     fn export(&self, plan: &Plan) -> Result<Exported, LaunchError> {
@@ -61,6 +61,12 @@ fn unfit(plan: &Plan) -> Vec<String> {
     }
     if p.schedule == "zb-v" && p.pp > 1 {
         reasons.push("zb-v: its plugin wants the nodes of the schedule from a profile of its own".to_owned());
+    }
+    if plan.stages.0.iter().any(|stage| stage.recompute == Recompute::Selective) {
+        reasons.push("recompute selective (it checkpoints whole layers)".to_owned());
+    }
+    if p.vpp > 1 && matches!(p.recompute, Recompute::Full { layers: Some(_) }) {
+        reasons.push(format!("recompute {} with several chunks (whole chunks)", p.recompute));
     }
     if !matches!(plan.inputs.workload.precision, Precision::Bf16 | Precision::Fp16 | Precision::Fp32) {
         reasons.push(format!("{} training", plan.inputs.workload.precision));
@@ -101,24 +107,54 @@ fn plugin(plan: &Plan) -> String {
         ep => ("MoeHybridParallelPlugin", format!("        ep_size={ep},\n")),
     };
     let lines: String = fields.iter().map(|(name, value)| format!("        {name}={value},\n")).collect();
-    let blocks: Vec<String> = plan
-        .stages
-        .0
-        .iter()
-        .map(|stage| {
-            stage
-                .layer_range()
-                .filter(|&layer| plan.inputs.model.blocks().any(|(block, _)| block == layer))
-                .count()
-                .to_string()
-        })
-        .collect();
+    let blocks = listed(&block_counts(plan));
+    let (import, checkpoint) = checkpointing(plan);
+    let lines = lines + &checkpoint;
     format!(
         "\"\"\"The plan as ColossalAI's plugin. The batch of a rank and step is LOCAL_BATCH sequences.\"\"\"\n\n\
-         from colossalai.booster.plugin import {class}\n\nLOCAL_BATCH = {}\nGRADIENT_CHECKPOINTING = {}\nBLOCKS_PER_STAGE = [{}]\n\n\n\
+         from colossalai.booster.plugin import {class}\n{import}\nLOCAL_BATCH = {}\nGRADIENT_CHECKPOINTING = {}\nBLOCKS_PER_STAGE = [{}]\n\n\n\
          def plugin():\n    return {class}(\n{experts}{lines}    )\n",
         p.micro_batch_size * p.num_microbatches,
         yes(matches!(p.recompute, Recompute::Full { .. })),
-        blocks.join(", "),
+        blocks,
     )
+}
+
+/// Blocks of every stage.
+fn block_counts(plan: &Plan) -> Vec<u32> {
+    let is_block = |layer: &usize| plan.inputs.model.blocks().any(|(block, _)| block == *layer);
+    let stages = plan.stages.0.iter();
+    stages.map(|stage| stage.layer_range().filter(is_block).count() as u32).collect()
+}
+
+fn listed(counts: &[u32]) -> String {
+    counts.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")
+}
+
+/// How many blocks every stage has and checkpoints, where there is one stage per rank: an import and the arguments.
+fn checkpointing(plan: &Plan) -> (&'static str, String) {
+    let p = &plan.parallel;
+    if p.pp == 1 || p.vpp > 1 {
+        return ("", String::new());
+    }
+    let blocks = block_counts(plan);
+    let layers = format!("        num_layers_per_stage=[{}],\n", listed(&blocks));
+    if !matches!(p.recompute, Recompute::Full { .. }) {
+        return ("", layers);
+    }
+    let repeated: Vec<u32> = plan
+        .stages
+        .0
+        .iter()
+        .zip(&blocks)
+        .map(|(stage, &blocks)| match stage.recompute {
+            Recompute::Full { layers } => layers.unwrap_or(blocks).min(blocks),
+            Recompute::None | Recompute::Selective => 0,
+        })
+        .collect();
+    let config = format!(
+        "        gradient_checkpoint_config=PipelineGradientCheckpointConfig(num_ckpt_layers_per_stage=[{}]),\n",
+        listed(&repeated)
+    );
+    ("from colossalai.shardformer import PipelineGradientCheckpointConfig\n", layers + &config)
 }

@@ -4,6 +4,7 @@ use super::layers::Job;
 use super::{Exported, LaunchError, LaunchFile, Launcher};
 use crate::plan::Plan;
 use cost_models::Recompute;
+use cost_models::rules::RecomputeFreedom;
 use serde_json::json;
 
 /// The launcher.
@@ -25,6 +26,11 @@ impl Launcher for Galvatron {
 
     fn forbids(&self) -> &'static [&'static str] {
         &["vpp>1", "ep>1", "zero=1", "recompute=selective"]
+    }
+
+    /// Its strategy has a checkpoint flag per layer.
+    fn recompute(&self) -> Option<RecomputeFreedom> {
+        Some(RecomputeFreedom::PerStage)
     }
 
     fn export(&self, plan: &Plan) -> Result<Exported, LaunchError> {
@@ -60,7 +66,7 @@ fn unfit(plan: &Plan) -> Vec<String> {
             p.zero_stage, p.dp_replicate, p.dp_shard
         ));
     }
-    if matches!(p.recompute, Recompute::Selective | Recompute::Full { layers: Some(_) }) {
+    if plan.stages.0.iter().any(|stage| stage.recompute == Recompute::Selective) {
         reasons.push(format!("recompute {} (whole layers)", p.recompute));
     }
     reasons
@@ -90,7 +96,7 @@ fn strategy(plan: &Plan) -> serde_json::Value {
         "cp_sizes_enc": each(p.cp.into()),
         "dp_types_enc": each(u64::from(p.zero_stage == 3)),
         "use_sp": each(0),
-        "checkpoint": each(u64::from(matches!(p.recompute, Recompute::Full { .. }))),
+        "checkpoint": checkpoints(plan).join(","),
         "global_bsz": plan.inputs.workload.global_batch,
         "chunks": p.num_microbatches,
         "pp_division": division.join(","),
@@ -100,4 +106,18 @@ fn strategy(plan: &Plan) -> serde_json::Value {
         "vsp": 0,
         "embed_sdp": u64::from(p.zero_stage == 3),
     })
+}
+
+/// 1 for every block that is recomputed: the first blocks of its stage, or all.
+fn checkpoints(plan: &Plan) -> Vec<String> {
+    let is_block = |layer: &usize| plan.inputs.model.blocks().any(|(block, _)| block == *layer);
+    let of_stage = |stage: &cost_models::Stage| {
+        let count = match stage.recompute {
+            Recompute::Full { layers } => layers.unwrap_or(u32::MAX),
+            Recompute::None | Recompute::Selective => 0,
+        };
+        let blocks = stage.layer_range().filter(is_block).count();
+        (0..blocks).map(|block| u32::from((block as u32) < count).to_string()).collect::<Vec<_>>()
+    };
+    plan.stages.0.iter().flat_map(of_stage).collect()
 }

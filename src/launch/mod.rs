@@ -21,6 +21,7 @@ mod words;
 pub use given::{Given, Question, ReadError, nearest_divisors, nearest_values, violation};
 
 use crate::plan::Plan;
+use cost_models::rules::RecomputeFreedom;
 use document::Document;
 use flags::FlagSet;
 use layers::{Job, Layer, Seats, Start};
@@ -79,6 +80,11 @@ pub trait Launcher: Sync {
     /// Layouts that the runtime has and this launcher cannot start, as terms that a search forbids.
     fn forbids(&self) -> &'static [&'static str] {
         &[]
+    }
+
+    /// How freely recompute can be chosen, where that is not as the runtime has it.
+    fn recompute(&self) -> Option<RecomputeFreedom> {
+        None
     }
 
     /// The flags or keys of a configuration.

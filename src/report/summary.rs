@@ -49,6 +49,10 @@ fn layout(plan: &Plan) -> String {
     if uneven.iter().any(|count| *count != uneven[0]) {
         let _ = writeln!(text, "  stages  {} blocks", run_lengths(&uneven));
     }
+    let recomputes: Vec<String> = plan.stages.0.iter().map(|stage| stage.recompute.to_string()).collect();
+    if recomputes.iter().any(|recompute| *recompute != recomputes[0]) {
+        let _ = writeln!(text, "  recompute by stage  {}", run_lengths(&recomputes));
+    }
     text
 }
 
@@ -94,15 +98,15 @@ fn block_counts(plan: &Plan) -> Vec<usize> {
         .collect()
 }
 
-fn run_lengths(counts: &[usize]) -> String {
-    let mut runs: Vec<(usize, usize)> = Vec::new();
-    for &count in counts {
+fn run_lengths<T: PartialEq + std::fmt::Display>(values: &[T]) -> String {
+    let mut runs: Vec<(&T, usize)> = Vec::new();
+    for next in values {
         match runs.last_mut() {
-            Some((value, length)) if *value == count => *length += 1,
-            _ => runs.push((count, 1)),
+            Some((value, length)) if *value == next => *length += 1,
+            _ => runs.push((next, 1)),
         }
     }
-    let run = |(value, length): &(usize, usize)| match length {
+    let run = |(value, length): &(&T, usize)| match length {
         1 => value.to_string(),
         _ => format!("{length}x{value}"),
     };
@@ -203,7 +207,10 @@ fn assumed_line(plan: &Plan) -> String {
 #[must_use]
 pub fn certificate_sentence(certificate: &Certificate) -> String {
     let considered = grouped(certificate.considered);
-    match certificate.status {
+    let unbalanced = certificate.unbalanced_gap.map_or_else(String::new, |gap| {
+        format!("; unequal chunks were left out and could be {} % better at most", significant(gap * 100.0))
+    });
+    let proof = match certificate.status {
         Status::Optimal => {
             format!("optimal among {considered} layouts ({} simulated)", certificate.simulated)
         }
@@ -211,7 +218,8 @@ pub fn certificate_sentence(certificate: &Certificate) -> String {
             "best of {considered} layouts so far; no layout is more than {} % better",
             significant(certificate.gap * 100.0)
         ),
-    }
+    };
+    proof + &unbalanced
 }
 
 fn alternative_line(alternative: &Alternative, best: Seconds) -> String {

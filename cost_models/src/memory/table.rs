@@ -84,7 +84,7 @@ impl<'a> MemoryTable<'a> {
             self.context.runtime.facts.recompute_every.filter(|_| stage.recompute == Recompute::Selective);
         let mut blocks = 0;
         let saved = stage.layer_range().filter_map(|index| {
-            let block = matches!(self.context.layer(index)?, Layer::Block(_) | Layer::Mtp(_));
+            let block = self.context.layer(index)?.can_recompute();
             let recompute = recompute_of(stage.recompute, blocks, every, block);
             blocks += u32::from(block);
             let layer = self.layers.get(index)?;

@@ -79,6 +79,14 @@ pub enum Layer {
     Custom(CustomLayer),
 }
 
+impl Layer {
+    /// Whether its activations can be recomputed: blocks and layers of stated cost.
+    #[must_use]
+    pub const fn can_recompute(&self) -> bool {
+        matches!(self, Self::Block(_) | Self::Mtp(_) | Self::Custom(_))
+    }
+}
+
 /// A transformer block.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Block {

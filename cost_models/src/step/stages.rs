@@ -129,7 +129,7 @@ impl LayerTable<'_, '_> {
                 Recompute::Full { layers: Some(limit) } if blocks >= limit => Recompute::None,
                 other => other,
             };
-            blocks += u32::from(matches!(layer, Layer::Block(_) | Layer::Mtp(_)));
+            blocks += u32::from(layer.can_recompute());
             let layer_cost = self.layer(&layer, recompute);
             cost.add(&layer_cost);
         }

@@ -1,7 +1,8 @@
 //! Seconds of communication between slots, for every pair of hosts.
 
+use crate::outside::{RankShare, outside_of};
 use crate::problem::Problem;
-use crate::times::{RankShare, outside_of, run_of};
+use crate::times::run_of;
 use cluster_profiles::topology::{HostId, Path, Topology};
 use cluster_profiles::{Cluster, Seconds};
 use cost_models::comm::Fabric;

@@ -1,0 +1,188 @@
+//! Stages that choose what they repeat: the search and brute force over all splits and all choices of all stages end at the
+//! same step time, each judged by `estimate`.
+
+#![allow(clippy::expect_used, clippy::unwrap_used, clippy::panic)]
+
+use cluster_profiles::{Bytes, Cluster, Precision, catalog};
+use cost_models::model::{CustomLayer, Layer};
+use cost_models::rules::{Facts, engine};
+use cost_models::{
+    ModelSpec, Optimizer, ParallelConfig, Recompute, Runtime, Stage, StageMap, TrainingRun, Workload,
+    estimate,
+};
+use serde_json::json;
+use solver::{Constraints, Outcome, Problem, Silent, solve};
+
+/// A linear congruential generator: the same problems on every run.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, high: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % high.max(1)
+    }
+
+    fn layer(&mut self) -> Layer {
+        let milliseconds = |value: u64| value as f64 * 1e-3;
+        Layer::Custom(CustomLayer {
+            parameters: (1 + self.below(8)) * 50_000_000,
+            forward_seconds: milliseconds(1 + self.below(30)),
+            input_gradient_seconds: milliseconds(1 + self.below(30)),
+            weight_gradient_seconds: milliseconds(self.below(30)),
+            activation_bytes: (1 + self.below(40)) as f64 * 2e8,
+            output_bytes: 3e7,
+        })
+    }
+}
+
+fn cluster(gpus: u64) -> Cluster {
+    catalog::cluster("dgx-h100").and_then(|cluster| cluster.resized(gpus)).expect("a catalogue cluster")
+}
+
+/// Seconds of a step, if the layout fits.
+fn judged(
+    problem: &Problem,
+    parallel: &ParallelConfig,
+    ends: &[usize],
+    choices: &[Recompute],
+) -> Option<f64> {
+    let starts = std::iter::once(0).chain(ends.iter().copied());
+    let stages = starts.zip(ends).zip(choices).enumerate().map(|(rank, ((start, &end), &recompute))| Stage {
+        rank: rank as u32,
+        chunk: 0,
+        layers: Some([start as u32, end as u32 - 1]),
+        recompute,
+    });
+    let stages = StageMap(stages.collect());
+    let run = TrainingRun {
+        model: problem.model,
+        cluster: problem.cluster,
+        workload: problem.workload,
+        runtime: problem.runtime,
+        parallel,
+        stages: &stages,
+    };
+    let estimate = estimate(&run).expect("a legal layout can be estimated");
+    let fits = estimate.memory.iter().all(|rank| rank.peak_bytes <= problem.limit());
+    fits.then(|| estimate.step_time_seconds.get())
+}
+
+fn degrees(problem: &Problem) -> Vec<ParallelConfig> {
+    let facts = Facts::new(problem.model, problem.cluster, problem.workload);
+    let engine = engine(&problem.runtime.name);
+    let divisors = |number: u64| (1..=number).filter(move |divisor| number.is_multiple_of(*divisor));
+    let mut list = Vec::new();
+    for pp in divisors(facts.world) {
+        let dp = facts.world / pp;
+        for micro_batch_size in divisors(facts.global_batch) {
+            for &zero_stage in engine.zero_stages {
+                let parallel = ParallelConfig {
+                    pp: pp as u32,
+                    dp_shard: dp as u32,
+                    zero_stage,
+                    micro_batch_size,
+                    num_microbatches: facts.global_batch / (micro_batch_size * dp).max(1),
+                    ..ParallelConfig::default()
+                };
+                if engine.allows(&facts, &parallel) {
+                    list.push(parallel);
+                }
+            }
+        }
+    }
+    list
+}
+
+/// Every contiguous split into `stages`.
+fn splits(layers: usize, stages: usize) -> Vec<Vec<usize>> {
+    if stages == 1 {
+        return vec![vec![layers]];
+    }
+    let cuts = stages - 1..layers;
+    cuts.flat_map(|cut| splits(cut, stages - 1).into_iter().map(move |ends| [ends, vec![layers]].concat()))
+        .collect()
+}
+
+/// Every combination of choices of stages with so many layers.
+fn choices(layers: &[usize]) -> Vec<Vec<Recompute>> {
+    let Some((first, rest)) = layers.split_first() else { return vec![Vec::new()] };
+    let counted = (1..=*first as u32).map(|n| Recompute::Full { layers: Some(n) });
+    let own: Vec<Recompute> = std::iter::once(Recompute::None).chain(counted).collect();
+    let rest = choices(rest);
+    own.iter().flat_map(|&choice| rest.iter().map(move |rest| [&[choice][..], rest].concat())).collect()
+}
+
+fn brute_force(problem: &Problem) -> Option<f64> {
+    let mut best: Option<f64> = None;
+    for parallel in degrees(problem) {
+        for ends in splits(problem.model.layers.len(), parallel.pp as usize) {
+            let starts = std::iter::once(0).chain(ends.iter().copied());
+            let layers: Vec<usize> = starts.zip(&ends).map(|(start, end)| end - start).collect();
+            let steps =
+                choices(&layers).into_iter().filter_map(|choice| judged(problem, &parallel, &ends, &choice));
+            best = best.into_iter().chain(steps).reduce(f64::min);
+        }
+    }
+    best
+}
+
+fn check(cases: u64, most_layers: u64) {
+    let sizes = json!({"layers": 1, "hidden": 1024, "heads": 16, "ffn": 4096, "vocab": 1000});
+    let shell = ModelSpec::from_compact("irregular", &sizes).expect("sizes are sound");
+    let runtime = Runtime::named("colossalai").expect("a catalogue runtime");
+    let constraints = Constraints::parse(&["schedule=1f1b,tp=1,cp=1,ep=1"], &[]).expect("terms");
+    let mut random = Random(5);
+    let (mut feasible, mut repeated) = (0, 0);
+    for case in 0..cases {
+        let layers = (0..2 + random.below(most_layers - 1)).map(|_| random.layer()).collect();
+        let model = ModelSpec { layers, ..shell.clone() };
+        let cluster = cluster([1, 2, 3, 4][random.below(4) as usize]);
+        let workload = Workload {
+            global_batch: [4, 6, 8, 12][random.below(4) as usize],
+            seq_len: 1024,
+            precision: Precision::Bf16,
+            optimizer: Optimizer::Adamw,
+            gradient_dtype: None,
+            expert_imbalance: 1.0,
+        };
+        let problem = Problem {
+            memory_limit: Some(Bytes::gib([16.0, 20.0, 28.0, 40.0][random.below(4) as usize])),
+            constraints: constraints.clone(),
+            top: 1,
+            ..Problem::new(&model, &cluster, &workload, &runtime)
+        };
+        let brute = brute_force(&problem);
+        let found = match solve(&problem, &Silent).expect("the problem is sound") {
+            Outcome::Solved(solution) => {
+                assert_eq!(solution.certificate.gap, 0.0, "case {case}");
+                repeated +=
+                    u32::from(solution.stages.0.iter().any(|stage| stage.recompute != Recompute::None));
+                Some(solution.estimate.step_time_seconds.get())
+            }
+            Outcome::Infeasible(_) => None,
+            Outcome::Stopped { .. } => panic!("there was no limit"),
+        };
+        feasible += u32::from(brute.is_some());
+        match (found, brute) {
+            (Some(found), Some(brute)) => {
+                assert!((found - brute).abs() <= 1e-9 * brute, "case {case}: {found} {brute}")
+            }
+            (found, brute) => assert_eq!(found, brute, "case {case}"),
+        }
+    }
+    assert!(
+        feasible * 2 > cases as u32 && repeated * 8 > cases as u32,
+        "{feasible} had a plan, {repeated} repeat"
+    );
+}
+
+#[test]
+fn stages_repeat_no_more_than_brute_force_says() {
+    check(120, 5);
+}
+
+#[test]
+#[ignore = "minutes: cargo test --release -p meshwright-solver --test strategy -- --ignored"]
+fn stages_repeat_no_more_than_brute_force_says_on_500() {
+    check(500, 7);
+}
