@@ -144,6 +144,9 @@ fn alternatives(plan: &Plan) -> String {
 fn proof(plan: &Plan) -> String {
     let Some(certificate) = &plan.certificate else { return String::new() };
     let mut out = format!("\n{}\n", super::summary::certificate_sentence(certificate));
+    if let Some(sentence) = super::summary::unbalanced_sentence(certificate) {
+        let _ = writeln!(out, "{sentence}");
+    }
     for (rule, count) in &certificate.pruned {
         let _ = writeln!(out, "  {:>14}  excluded by {rule}", super::number::grouped(*count));
     }

@@ -11,7 +11,7 @@ use solver::pareto::Trade;
 #[must_use]
 pub fn text(front: &Front, trade: Trade) -> String {
     let priced = front.pareto.iter().all(|point| point.dollars_per_step.is_some());
-    let price = if priced { "$/step" } else { "GPU-h/step" };
+    let price = if priced { "$/1000 steps" } else { "GPU-h/1000 steps" };
     let mut table = Table::new(&["GPUs", "step", "peak GiB", price, "gap", "layout"]);
     for point in &front.pareto {
         let cost = point.dollars_per_step.unwrap_or(point.gpu_hours_per_step);
@@ -25,7 +25,7 @@ pub fn text(front: &Front, trade: Trade) -> String {
             grouped(point.gpus),
             seconds(point.step_time_seconds),
             gib(point.peak_memory_bytes),
-            significant(cost),
+            significant(cost * 1000.0),
             gap,
             degrees(&point.plan.parallel),
         ]);

@@ -207,19 +207,24 @@ fn assumed_line(plan: &Plan) -> String {
 #[must_use]
 pub fn certificate_sentence(certificate: &Certificate) -> String {
     let considered = grouped(certificate.considered);
-    let unbalanced = certificate.unbalanced_gap.map_or_else(String::new, |gap| {
-        format!("; unequal chunks were left out and could be {} % better at most", significant(gap * 100.0))
-    });
-    let proof = match certificate.status {
+    let chunks = if certificate.unbalanced_gap.is_some() { ", chunks balanced" } else { "" };
+    let simulated = certificate.simulated;
+    match certificate.status {
         Status::Optimal => {
-            format!("optimal among {considered} layouts ({} simulated)", certificate.simulated)
+            format!("optimal among {considered} layouts ({simulated} simulated{chunks})")
         }
         Status::Feasible => format!(
             "best of {considered} layouts so far; no layout is more than {} % better",
             significant(certificate.gap * 100.0)
         ),
-    };
-    proof + &unbalanced
+    }
+}
+
+/// What is known of layouts that the search leaves out; none where it leaves out none.
+#[must_use]
+pub fn unbalanced_sentence(certificate: &Certificate) -> Option<String> {
+    let gap = significant(certificate.unbalanced_gap? * 100.0);
+    Some(format!("unequal chunks were not searched; by the bounds none is more than {gap} % better"))
 }
 
 fn alternative_line(alternative: &Alternative, best: Seconds) -> String {
