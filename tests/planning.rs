@@ -67,7 +67,7 @@ fn awkward_depths_plan_without_padding_layers() {
     let cases = [
         ("qwen3-235b-a22b", 128, 256, 16, 94),
         ("deepseek-v3", 1024, 1024, 16, 61),
-        ("gemma-2-27b", 32, 64, 4, 46),
+        ("glm-4.5-air", 64, 128, 4, 46),
     ];
     for (model, gpus, batch, pp, blocks) in cases {
         let folder = folder();
