@@ -107,6 +107,10 @@ pub struct KernelCurves {
     pub collective: CollectiveCurve,
     /// Memory traffic of permutation and activation in a grouped expert layer, relative to the minimum.
     pub expert_traffic: f64,
+    /// Bytes per token of an expert-parallel group and hidden channel that a fused expert layer of an inference engine
+    /// moves on every rank: routing, gathering and summing up. 0 where it was not measured.
+    #[serde(default)]
+    pub expert_token_traffic: f64,
     /// Sustained clock of 16-bit work in training, relative to the short bursts the curves were measured in.
     pub sustained_16bit: f64,
     /// The same for 8-bit work. May exceed 1 where the measured 8-bit curve is slower than training kernels are.
@@ -258,6 +262,7 @@ impl KernelCurves {
     pub(crate) fn read(section: &Section) -> Self {
         Self {
             expert_traffic: section.number("expert_traffic", 0.0..=100.0),
+            expert_token_traffic: section.optional_number("expert_token_traffic", 0.0..=100.0).unwrap_or(0.0),
             sustained_16bit: section.number("sustained_16bit", 0.05..=2.0),
             sustained_8bit: section.number("sustained_8bit", 0.05..=2.0),
             sustained_attention: section.optional_number("sustained_attention", 0.05..=2.0),
@@ -274,6 +279,8 @@ impl KernelCurves {
     pub(crate) fn write(&self, toml: &mut Toml, prefix: &str) {
         toml.table(&format!("{prefix}kernels"));
         toml.number("expert_traffic", self.expert_traffic);
+        let measured = (self.expert_token_traffic > 0.0).then_some(self.expert_token_traffic);
+        toml.optional_number("expert_token_traffic", measured);
         toml.number("sustained_16bit", self.sustained_16bit);
         toml.number("sustained_8bit", self.sustained_8bit);
         toml.optional_number("sustained_attention", self.sustained_attention);

@@ -104,8 +104,10 @@ const COLLECTIVE: &[Number] = &[
     number("transition", |k| &mut k.collective.transition.0, |_| 1.5e-5, (1e-8, 2e-4), Unit::Micros),
 ];
 
-const EXPERTS: &[Number] =
-    &[number("expert_traffic", |k| &mut k.expert_traffic, |_| 2.5, (0.5, 10.0), Unit::None)];
+const EXPERTS: &[Number] = &[
+    number("expert_traffic", |k| &mut k.expert_traffic, |_| 2.0, (0.5, 10.0), Unit::None),
+    number("expert_token_traffic", |k| &mut k.expert_token_traffic, |_| 6.0, (0.5, 40.0), Unit::None),
+];
 
 const CURVES: &[Curve] = &[
     Curve {

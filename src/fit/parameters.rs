@@ -122,6 +122,7 @@ const SHARED: &[(Kind, f64)] = &[
     shared("attention_backward", |s| &mut s.attention_backward, 2.7, 0.15, 1.6),
     shared("flash_backward", |s| &mut s.flash_backward, 3.6, 0.15, 1.6),
     shared("attention_backward_length", |s| &mut s.attention_backward_length, 1400.0, 0.5, 4.0),
+    shared("flash_backward_length", |s| &mut s.flash_backward_length, 1400.0, 0.5, 4.0),
     shared("flash2_hopper", |s| &mut s.flash2_hopper, 0.5, 0.15, 1.6),
     shared("flash2_blackwell", |s| &mut s.flash2_blackwell, 0.3, 0.2, 2.0),
     shared("flash1", |s| &mut s.flash1, 0.57, 0.15, 1.5),
@@ -152,6 +153,8 @@ const HOST_EXPERTS: Kind =
     kind("host_experts", Slot::Engine(|t| &mut t.host_experts.0), 0.3, 2.0, Unit::Millis);
 const HOST_EXPERTS_8BIT: Kind =
     kind("host_experts_8bit", Slot::Engine(|t| &mut t.host_experts_8bit.0), 0.3, 2.0, Unit::Millis);
+const SHARD_BROADCAST: Kind =
+    kind("shard_broadcast", Slot::Engine(|t| &mut t.shard_broadcast.0), 0.4, 3.0, Unit::Millis);
 const FLASH_SPEED: Kind = kind("flash_speed", Slot::Engine(|t| &mut t.flash_speed), 0.2, 1.5, Unit::None);
 const FUSED_EXPERTS: Kind =
     kind("fused_expert_traffic", Slot::Engine(|t| &mut t.fused_expert_traffic), 0.2, 2.0, Unit::None);
@@ -188,7 +191,10 @@ const ENGINES: &[(&str, &[(&Kind, f64)])] = &[
     ("aleph-alpha", &[(&HIDDEN, 49.0), (&UNFUSED, 130.0), (&TP, 1.2)]),
     ("fsdp1", &[(&HIDDEN, 30.0), (&STEP, 0.027), (&FLASH_SPEED, 0.8)]),
     ("fsdp2", &[(&HIDDEN, 21.0), (&UNFUSED, 50.0), (&TP, 1.1)]),
-    ("internevo", &[(&HIDDEN, 41.0), (&TP, 1.0), (&OVERLAP, 0.69), (&FLASH_SPEED, 0.8)]),
+    (
+        "internevo",
+        &[(&HIDDEN, 41.0), (&TP, 1.0), (&OVERLAP, 0.69), (&FLASH_SPEED, 0.8), (&SHARD_BROADCAST, 2.0e-3)],
+    ),
     ("jax", &[(&HIDDEN, 20.0)]),
 ];
 

@@ -5,6 +5,7 @@ use super::hardware::assumed;
 use super::inherit::Inherited;
 use super::row::RunRow;
 use cluster_profiles::Precision;
+use cost_models::model::Mlp;
 use cost_models::{Assumption, ModelSpec, Optimizer, ParallelConfig, Recompute, Workload};
 
 /// What a row says of its layout, with what was inferred.
@@ -31,8 +32,8 @@ pub fn layout(
     let mut rules = Rules { row, assumptions };
     let (tp, pp) = rules.stated_degrees()?;
     let cp = rules.or_assume(row.cp, 1, "cp");
-    let ep = rules.or_assume(row.ep, 1, "ep");
     let dp = rules.data_parallel(tp, pp, cp)?;
+    let ep = rules.expert_parallel(model, dp);
     let zero_stage = rules.zero_stage();
     let (dp_replicate, dp_shard) = rules.shards(dp, zero_stage);
     let vpp = rules.chunks();
@@ -96,6 +97,24 @@ impl Rules<'_> {
         }
         let message = format!("GPUs do not match tp {tp} x pp {pp} x cp {cp} x dp {dp}");
         Err(vec![Fault::new(self.row.line, "n_gpus", &gpus.to_string(), message)])
+    }
+
+    /// Stated, else 1. A row that names a library for sending tokens to other ranks' experts has them on other ranks, whatever
+    /// its column says: then they are spread as far as experts and data-parallel ranks divide.
+    fn expert_parallel(&mut self, model: &ModelSpec, dp: u32) -> u32 {
+        let stated = self.or_assume(self.row.ep, 1, "ep");
+        let sends = ["DeepEP", "HybridEP"].iter().any(|library| self.row.notes.contains(library));
+        let experts = model.blocks().find_map(|(_, block)| match block.mlp {
+            Mlp::Moe { experts, .. } => Some(experts),
+            Mlp::Dense { .. } => None,
+        });
+        match experts {
+            Some(experts) if stated == 1 && sends && dp > 1 => {
+                let spread = (1..=dp).rev().find(|ep| dp.is_multiple_of(*ep) && experts.is_multiple_of(u64::from(*ep)));
+                self.assume(spread.unwrap_or(1), "tokens are sent to experts of other ranks: ep")
+            }
+            _ => stated,
+        }
     }
 
     /// FSDP engines shard everything; Megatron's and its kin the optimizer; the older ones nothing.

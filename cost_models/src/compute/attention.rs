@@ -15,8 +15,8 @@ pub struct AttentionShape {
     /// Calls a sequence is cut into: the steps of a ring of context-parallel ranks, else 1. Each works on `seq / calls`
     /// queries and as many keys.
     pub calls: f64,
-    /// Tokens a query meets at most (the window), `seq` where there is none.
-    pub window: f64,
+    /// Keys that a query meets in the mean: half the sequence under a causal mask without a window.
+    pub keys: f64,
     /// Query heads.
     pub heads: f64,
     /// Key-value heads.
@@ -28,17 +28,10 @@ pub struct AttentionShape {
 }
 
 impl AttentionShape {
-    /// Keys that a query meets in the mean under a causal mask: `w - w^2 / 2s`, half the sequence without a window.
-    #[must_use]
-    pub fn mean_keys(&self) -> f64 {
-        let window = self.window.clamp(1.0, self.seq.max(1.0));
-        window - window * window / (2.0 * self.seq.max(1.0))
-    }
-
-    /// Forward arithmetic under a causal mask: `2 b s keys a (d_qk + d_v)`.
+    /// Forward arithmetic: `2 b s keys a (d_qk + d_v)`.
     #[must_use]
     pub fn flops(&self) -> Flops {
-        let pairs = self.batch * self.seq * self.mean_keys() * self.heads;
+        let pairs = self.batch * self.seq * self.keys * self.heads;
         Flops(2.0 * pairs * (self.qk_dim + self.v_dim))
     }
 }
@@ -61,7 +54,7 @@ const WIDTH_SATURATION: f64 = 0.7;
 fn burst_core(gpu: &Gpu, shape: &AttentionShape) -> (Seconds, Seconds) {
     let curve = &gpu.kernels.attention;
     let width = f64::midpoint(shape.qk_dim, shape.v_dim).max(1.0);
-    let length = (shape.seq / shape.calls).min(2.0 * shape.window);
+    let length = (shape.seq / shape.calls).min(2.0 * shape.keys);
     let half = curve.s_half * (128.0 / width).powf(WIDTH_SATURATION);
     let rate = curve.rate * (width_ratio(width, curve.head_64_ratio) * length / (length + half));
     let elements = (shape.heads + shape.kv_heads) * (shape.qk_dim + shape.v_dim);
@@ -113,11 +106,16 @@ pub fn fused_attention(
     let speed = own * kernel_speed(gpu, shared, kernel) * gpu.kernels.attention_clock();
     let (arithmetic, traffic) = burst_core(gpu, shape);
     let (launch, core) = (gpu.kernels.attention.launch, arithmetic / speed + traffic);
-    let long =
-        if kernel == AttentionKernel::Cudnn { shared.attention_backward } else { shared.flash_backward };
-    let factor = long * (1.0 + shared.attention_backward_length / (shape.seq / shape.calls + 512.0));
+    let (long, short) = match kernel {
+        AttentionKernel::Cudnn => (shared.attention_backward, shared.attention_backward_length),
+        _ => (shared.flash_backward, shared.flash_backward_length),
+    };
+    let factor = long * (1.0 + short / (shape.seq / shape.calls + 512.0));
     ForwardBackward { forward: launch + core, backward: launch * BACKWARD_LAUNCHES + core * factor }
 }
+
+/// Multiple of elements that the width of a head should have in the batched products of unfused attention.
+const ALIGNED_HEAD: u64 = 32;
 
 /// Attention whose scores are written to memory: two batched products over the full square (nothing is skipped for the
 /// mask) and the traffic of the softmax. Korthikanti et al., arXiv 2205.05198, section 4, names the tensors.
@@ -130,7 +128,7 @@ pub fn unfused_attention(
 ) -> ForwardBackward {
     let scores = shape.batch * shape.heads * shape.seq * shape.seq;
     let rate = sustained_rate(gpu, shared, Format::Bits16)
-        * (shared.unfused_attention_rate * aligned(&[shape.qk_dim], shared.attention_alignment));
+        * (shared.unfused_attention_rate * aligned(&[shape.qk_dim], ALIGNED_HEAD, shared.attention_alignment));
     let products = Flops(2.0 * scores * (shape.qk_dim + shape.v_dim)) / rate;
     let bytes_per_score = match kernel {
         AttentionKernel::FusedSoftmax => shared.fused_softmax_bytes,

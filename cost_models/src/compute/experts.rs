@@ -34,15 +34,17 @@ impl ExpertShape {
 }
 
 /// Fixed time of a fused expert layer of an inference engine: routing, sorting and five launches.
-const BURST_LAUNCH: f64 = 55e-6;
+const BURST_LAUNCH: f64 = 30e-6;
 
-/// Share of the rows' traffic that runs beside the products.
-const TRAFFIC_BESIDE: f64 = 0.3;
+/// Traffic of 8-bit experts per row and per token, relative to 16-bit ones: rows are half as wide, tokens are read once
+/// more to be quantised.
+const BURST_TRAFFIC_8BIT: (f64, f64) = (0.9, 1.5);
 
-/// A fused forward of the experts as an inference benchmark measures it: products or weight reads, and the traffic of
-/// permutation and activation, `expert_traffic (8 h + 4 f)` bytes a row, part of it beside the products.
+/// A fused forward of the experts as an inference benchmark measures it: products or weight reads, then the traffic of
+/// permutation and activation, `expert_traffic (8 h + 4 f)` bytes for each of the rank's rows, and that of routing, reading and
+/// summing up all `tokens` of the expert-parallel group, `expert_token_traffic h` bytes for each.
 #[must_use]
-pub fn experts_burst(gpu: &Gpu, format: Format, shape: &ExpertShape) -> Seconds {
+pub fn experts_burst(gpu: &Gpu, format: Format, shape: &ExpertShape, tokens: f64) -> Seconds {
     let kernels = &gpu.kernels;
     let curve = match format {
         Format::Bits16 => &kernels.gemm_16bit,
@@ -50,10 +52,13 @@ pub fn experts_burst(gpu: &Gpu, format: Format, shape: &ExpertShape) -> Seconds 
     };
     let products = shape.flops() / curve.rate;
     let weights = Bytes(format.bytes() * shape.weights()) / kernels.stream_bandwidth;
-    let row_bytes = kernels.expert_traffic * (8.0 * shape.hidden + 4.0 * shape.ffn);
-    let traffic = Bytes(row_bytes * shape.rows) / kernels.stream_bandwidth;
-    let beside = traffic * TRAFFIC_BESIDE;
-    Seconds(BURST_LAUNCH) + products.max(weights + beside) + (traffic - beside)
+    let (by_row, by_token) = match format {
+        Format::Bits16 => (1.0, 1.0),
+        Format::Bits8 | Format::Bits4 => BURST_TRAFFIC_8BIT,
+    };
+    let rows = by_row * kernels.expert_traffic * (8.0 * shape.hidden + 4.0 * shape.ffn) * shape.rows;
+    let all = by_token * kernels.expert_token_traffic * shape.hidden * tokens;
+    Seconds(BURST_LAUNCH) + products.max(weights) + Bytes(rows + all) / kernels.stream_bandwidth
 }
 
 /// Fixed time of a grouped product in training.

@@ -11,6 +11,9 @@ const SMALL_TILE: ((f64, f64), f64) = ((128.0, 128.0), 0.93);
 /// full quantisation (1) is much too harsh on measured products.
 const WAVE_EXPONENT: f64 = 0.3;
 
+/// Multiple of elements that a product's sizes should have.
+const ALIGNED: u64 = 64;
+
 /// `C[m, n] = A[m, k] B[k, n]`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Product {
@@ -99,15 +102,15 @@ fn wave_efficiency(gpu: &Gpu, product: Product) -> f64 {
     if small > large { whole.max(rate * small.powf(WAVE_EXPONENT)) } else { whole }
 }
 
-/// Rate lost by sizes that are no multiple of 64: `alignment` per missing factor of two.
-pub(super) fn aligned(sizes: &[f64], per_halving: f64) -> f64 {
-    let mut aligned_to = 64_u64;
+/// Rate lost by sizes that are no multiple of `full`, a power of two: `per_halving` for each missing factor of two.
+pub(super) fn aligned(sizes: &[f64], full: u64, per_halving: f64) -> f64 {
+    let mut aligned_to = full;
     for &size in sizes {
         while aligned_to > 1 && !(size.round() as u64).is_multiple_of(aligned_to) {
             aligned_to /= 2;
         }
     }
-    per_halving.powi((64 / aligned_to).ilog2() as i32)
+    per_halving.powi((full / aligned_to).ilog2() as i32)
 }
 
 fn curve(gpu: &Gpu, format: Format) -> &GemmCurve {
@@ -125,7 +128,7 @@ const SHORTEST_DURATION: f64 = 1e-5;
 
 /// A product as an inference benchmark measures it:
 /// `launch + max(2mnk / (rate wave^0.3 k/(k + k_half)), bytes/bandwidth) + cast_bytes m k / bandwidth`, the arithmetic
-/// scaled by `(its time / 1 ms)^rate_decay`.
+/// scaled by `(its time / 1 ms)^rate_decay`; the decay is the chip's clock under load, measured on its 16-bit products.
 #[must_use]
 pub fn gemm_burst(gpu: &Gpu, format: Format, product: Product) -> Seconds {
     if product.flops().get() <= 0.0 {
@@ -134,7 +137,7 @@ pub fn gemm_burst(gpu: &Gpu, format: Format, product: Product) -> Seconds {
     let curve = curve(gpu, format);
     let rate = curve.rate * wave_efficiency(gpu, product) * (product.k / (product.k + curve.k_half));
     let arithmetic = product.flops() / rate;
-    let clock = (arithmetic.get().max(SHORTEST_DURATION) / RATED_DURATION).powf(curve.rate_decay);
+    let clock = (arithmetic.get().max(SHORTEST_DURATION) / RATED_DURATION).powf(gpu.kernels.gemm_16bit.rate_decay);
     let bandwidth = gpu.kernels.stream_bandwidth;
     let quantise = Bytes(curve.cast_bytes * product.m * product.k) / bandwidth;
     curve.launch + (arithmetic * clock).max(product.traffic(format, 2.0) / bandwidth) + quantise
@@ -168,7 +171,7 @@ pub fn gemm(
     let curve = curve(gpu, format);
     let rate = sustained_rate(gpu, shared, format)
         * (wave_efficiency(gpu, product) * product.k / (product.k + curve.k_half))
-        * aligned(&[product.n, product.k], shared.alignment);
+        * aligned(&[product.n, product.k], ALIGNED, shared.alignment);
     let traffic = product.traffic(format, output_bytes) / gpu.kernels.stream_bandwidth;
     gpu.kernels.gemm_16bit.launch + (product.flops() / rate).max(traffic)
 }
@@ -191,9 +194,9 @@ mod tests {
 
     #[test]
     fn odd_sizes_lose_a_factor_per_halving() {
-        assert!((aligned(&[1024.0, 4096.0], 0.85) - 1.0).abs() < 1e-12);
-        assert!((aligned(&[1024.0, 4096.0 + 32.0], 0.85) - 0.85).abs() < 1e-12);
-        assert!((aligned(&[1800.0, 4096.0], 0.85) - 0.85_f64.powi(3)).abs() < 1e-12);
-        assert!((aligned(&[1801.0], 0.85) - 0.85_f64.powi(6)).abs() < 1e-12);
+        assert!((aligned(&[1024.0, 4096.0], ALIGNED, 0.85) - 1.0).abs() < 1e-12);
+        assert!((aligned(&[1024.0, 4096.0 + 32.0], ALIGNED, 0.85) - 0.85).abs() < 1e-12);
+        assert!((aligned(&[1800.0, 4096.0], ALIGNED, 0.85) - 0.85_f64.powi(3)).abs() < 1e-12);
+        assert!((aligned(&[1801.0], ALIGNED, 0.85) - 0.85_f64.powi(6)).abs() < 1e-12);
     }
 }

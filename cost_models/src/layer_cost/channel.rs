@@ -54,7 +54,8 @@ fn expert_traffic(context: &LayerContext) -> f64 {
 }
 
 fn clamped_bytes(context: &LayerContext, activation: Activation) -> f64 {
-    if activation == Activation::ClampedSwiglu { context.shared().clamped_activation_bytes } else { 0.0 }
+    let unfused = activation == Activation::ClampedSwiglu && !context.runtime.time.fused_clamped_activation;
+    if unfused { context.shared().clamped_activation_bytes } else { 0.0 }
 }
 
 fn experts(context: &LayerContext, mlp: &Mlp) -> Passes {

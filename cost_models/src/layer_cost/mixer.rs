@@ -79,11 +79,11 @@ fn kv_width(context: &LayerContext, kv_heads: u64, head_dim: u64) -> f64 {
 
 fn core(context: &LayerContext, attention: &Attention) -> ForwardBackward {
     let (gpu, shared) = (context.gpu, context.shared());
-    let shape = |heads: u64, kv_heads: u64, qk_dim: f64, v_dim: f64, window: f64| AttentionShape {
+    let shape = |heads: u64, kv_heads: u64, qk_dim: f64, v_dim: f64, keys: f64| AttentionShape {
         batch: context.batch / context.cp,
         seq: context.seq,
         calls: if context.context_exchange() == ContextExchange::Ring { context.cp } else { 1.0 },
-        window,
+        keys,
         heads: (heads as f64 / context.tp).max(1.0),
         kv_heads: (kv_heads as f64 / context.tp).max(1.0),
         qk_dim,
@@ -97,11 +97,10 @@ fn core(context: &LayerContext, attention: &Attention) -> ForwardBackward {
             fused_attention(gpu, shared, kernel, context.runtime.time.flash_speed, shape)
         }
     };
+    let keys = attention.visible_keys(context.seq as u64, true);
     match *attention {
-        Attention::Standard { heads, kv_heads, head_dim, v_head_dim, window, chunked, .. } => {
-            let window = window.map_or(context.seq, |width| width as f64).min(context.seq);
-            let window = if chunked { window_of_chunk(window, context.seq) } else { window };
-            softmax(&shape(heads, kv_heads, head_dim as f64, v_head_dim as f64, window))
+        Attention::Standard { heads, kv_heads, head_dim, v_head_dim, .. } => {
+            softmax(&shape(heads, kv_heads, head_dim as f64, v_head_dim as f64, keys))
         }
         Attention::Latent {
             heads,
@@ -113,13 +112,11 @@ fn core(context: &LayerContext, attention: &Attention) -> ForwardBackward {
             index_dim,
             ..
         } => {
-            let window = sparse_topk.map_or(context.seq, |k| (k as f64).min(context.seq));
-            let main =
-                softmax(&shape(heads, heads, (qk_nope_dim + qk_rope_dim) as f64, v_dim as f64, window));
+            let main = softmax(&shape(heads, heads, (qk_nope_dim + qk_rope_dim) as f64, v_dim as f64, keys));
             if sparse_topk.is_none() || index_heads == 0 {
                 return main;
             }
-            let index = softmax(&shape(index_heads, 1, index_dim as f64, 0.0, context.seq));
+            let index = softmax(&shape(index_heads, 1, index_dim as f64, 0.0, context.seq * 0.5));
             ForwardBackward {
                 forward: main.forward + index.forward,
                 backward: main.backward + index.backward,
@@ -130,11 +127,6 @@ fn core(context: &LayerContext, attention: &Attention) -> ForwardBackward {
             linear_attention(gpu, context.tokens, heads, k_dim as f64, v_dim as f64)
         }
     }
-}
-
-/// The sliding window under which a query meets as many keys in the mean as under chunks of `chunk` tokens: half a chunk.
-fn window_of_chunk(chunk: f64, seq: f64) -> f64 {
-    seq * (1.0 - (1.0 - chunk / seq).max(0.0).sqrt())
 }
 
 fn rotary(context: &LayerContext, attention: &Attention) -> Passes {
@@ -183,8 +175,10 @@ fn exchange(context: &LayerContext, attention: &Attention, core: Seconds, volume
 /// Width of queries and of keys and values on a rank. Linear attention passes its state instead, which is small.
 fn exchanged_widths(context: &LayerContext, attention: &Attention) -> (f64, f64) {
     match *attention {
-        Attention::Standard { heads, kv_heads, head_dim, .. } => {
-            (heads as f64 * head_dim as f64 / context.tp, 2.0 * kv_width(context, kv_heads, head_dim))
+        Attention::Standard { heads, kv_heads, head_dim, v_head_dim, .. } => {
+            let keys_values =
+                kv_width(context, kv_heads, head_dim) + kv_width(context, kv_heads, v_head_dim);
+            (heads as f64 * head_dim as f64 / context.tp, keys_values)
         }
         Attention::Latent { heads, qk_nope_dim, qk_rope_dim, v_dim, .. } => {
             let local = heads as f64 / context.tp;

@@ -23,8 +23,10 @@ pub struct SharedTraits {
     pub attention_backward: f64,
     /// The same of the FlashAttention kernels.
     pub flash_backward: f64,
-    /// Sequence length that adds to the backward's factor as `length / (s + 512)`.
+    /// Sequence length that adds to the backward's factor as `length / (s + 512)`: cuDNN's kernel.
     pub attention_backward_length: f64,
+    /// The same of the FlashAttention kernels.
+    pub flash_backward_length: f64,
     /// Speed of FlashAttention-2 relative to cuDNN's kernel on Hopper, which it was not written for.
     pub flash2_hopper: f64,
     /// The same on Blackwell.

@@ -59,6 +59,17 @@ pub struct TimeTraits {
     /// Traffic of the fused kernels relative to the separate ones.
     #[serde(default = "one")]
     pub fused_expert_traffic: f64,
+    /// Whether a compiler fuses the chain of a clamped, biased activation into one kernel, which otherwise runs as many.
+    #[serde(default)]
+    pub fused_clamped_activation: bool,
+    /// Time that each rank of the optimizer's shard group adds to a step, where every one of them broadcasts the parameters
+    /// it has updated in calls of its own; 0 for gathers that all ranks join.
+    #[serde(
+        default,
+        deserialize_with = "quantity::seconds_field",
+        serialize_with = "quantity::seconds_text"
+    )]
+    pub shard_broadcast: Seconds,
     /// Bytes moved per element of a weight gradient: 8 for a fused fp32 accumulation, 10 where a 16-bit gradient is
     /// added to an fp32 buffer afterwards, 2 where it is only written.
     pub weight_gradient_bytes: f64,
@@ -69,8 +80,6 @@ pub struct TimeTraits {
     /// How many parameters share one gradient reduction: at least `parameters`, and `per_rank` for each
     /// data-parallel rank.
     pub bucket: Bucket,
-    /// Whether sends between pipeline ranks run beside the computation of the interleaved schedule.
-    pub sends_overlap: bool,
     /// How keys and values meet the queries of other context-parallel ranks.
     pub context_exchange: ContextExchange,
     /// How tokens travel to their experts.

@@ -69,13 +69,14 @@ pub fn default_stages(
 ) -> Result<StageMap, SplitError> {
     let stages = stage_count(parallel)?;
     let blocks = model.blocks().count() as u64;
-    let counts = match split {
-        SplitPolicy::Even => even(blocks, stages),
-        SplitPolicy::CountEnds => count_ends(blocks, stages),
-        SplitPolicy::EndsOneLess => ends_one_less(blocks, stages),
+    let last = stages as usize - 1;
+    let (counts, head) = match split {
+        SplitPolicy::Even => (even(blocks, stages), last),
+        SplitPolicy::CountEnds => (count_ends(blocks, stages), last),
+        SplitPolicy::EndsOneLess => (ends_one_less(blocks, stages), last),
         SplitPolicy::RunningCost => running_cost(model, stages),
     };
-    Ok(place(model, parallel, &counts, placement))
+    Ok(place(model, parallel, &counts, head, placement))
 }
 
 /// The stages with `counts` blocks each, in forward order.
@@ -98,7 +99,7 @@ pub fn stages_from_blocks(
     if given != blocks {
         return Err(SplitError::Blocks { given, wanted: blocks });
     }
-    Ok(place(model, parallel, counts, placement))
+    Ok(place(model, parallel, counts, counts.len() - 1, placement))
 }
 
 /// The stages of a Megatron layout string, such as `Et*3|(tt|)*6mL`: `E` embedding, `t` block, `m` MTP block, `L` head.
@@ -165,8 +166,9 @@ fn ends_one_less(blocks: u64, stages: u64) -> Vec<u64> {
 }
 
 /// nanotron `src/nanotron/models/base.py`, `build_model`: walk the blocks (cost 4 h^2 + 3 h f each) and the head
-/// (cost h V), and go on to the next stage once the running sum exceeds its share of the total.
-fn running_cost(model: &ModelSpec, stages: u64) -> Vec<u64> {
+/// (cost h V), and go on to the next stage once the running sum reaches its share of the total. Blocks of every stage, and
+/// the stage of the head, after which nothing is left but the loss.
+fn running_cost(model: &ModelSpec, stages: u64) -> (Vec<u64>, usize) {
     let costs: Vec<f64> = model.blocks().map(|(_, block)| block_cost(model, block)).collect();
     let total = costs.iter().sum::<f64>() + model.hidden as f64 * model.vocab as f64;
     let mut counts = vec![0; stages as usize];
@@ -174,11 +176,11 @@ fn running_cost(model: &ModelSpec, stages: u64) -> Vec<u64> {
     for cost in costs {
         sum += cost;
         counts[stage] += 1;
-        if sum > total * (stage + 1) as f64 / stages as f64 && stage + 1 < stages as usize {
+        if sum >= total * (stage + 1) as f64 / stages as f64 && stage + 1 < stages as usize {
             stage += 1;
         }
     }
-    counts
+    (counts, stage)
 }
 
 fn block_cost(model: &ModelSpec, block: &crate::model::Block) -> f64 {
@@ -192,11 +194,18 @@ fn block_cost(model: &ModelSpec, block: &crate::model::Block) -> f64 {
     4.0 * hidden * hidden + 3.0 * hidden * ffn as f64
 }
 
-/// Stages with `counts` blocks, laid on ranks by `placement`; the chunk of a stage counts its rank's earlier stages.
-fn place(model: &ModelSpec, parallel: &ParallelConfig, counts: &[u64], placement: Placement) -> StageMap {
+/// Stages with `counts` blocks and the head in stage `head`, laid on ranks by `placement`; the chunk of a stage counts its
+/// rank's earlier stages.
+fn place(
+    model: &ModelSpec,
+    parallel: &ParallelConfig,
+    counts: &[u64],
+    head: usize,
+    placement: Placement,
+) -> StageMap {
     let ranks = placement.ranks_of_stages(parallel.pp, counts.len() as u32);
     let mut chunks = vec![0; parallel.pp as usize];
-    let stages = bounds(model, counts).into_iter().zip(ranks).map(|(layers, rank)| {
+    let stages = bounds(model, counts, head).into_iter().zip(ranks).map(|(layers, rank)| {
         let chunk = chunks[usize::from(rank)];
         chunks[usize::from(rank)] += 1;
         Stage { rank: u32::from(rank), chunk, layers, recompute: parallel.recompute }
@@ -205,18 +214,17 @@ fn place(model: &ModelSpec, parallel: &ParallelConfig, counts: &[u64], placement
 }
 
 /// Layer ranges of stages with `counts` blocks: what precedes the first block goes to the first stage, what follows the last to
-/// the last.
-fn bounds(model: &ModelSpec, counts: &[u64]) -> Vec<Option<[u32; 2]>> {
+/// stage `head`.
+fn bounds(model: &ModelSpec, counts: &[u64], head: usize) -> Vec<Option<[u32; 2]>> {
     let blocks: Vec<usize> = model.blocks().map(|(index, _)| index).collect();
     let end = model.layers.len();
     let first_tail = blocks.last().map_or_else(|| leading(model), |last| last + 1);
     let mut start = 0;
     let mut seen = 0;
-    let last_stage = counts.len() - 1;
     let ranges = counts.iter().enumerate().map(|(stage, &count)| {
         seen += count as usize;
         let head_of_next = blocks.get(seen).copied().unwrap_or(first_tail);
-        let stop = match (stage == last_stage, stage == 0 && count == 0) {
+        let stop = match (stage >= head, stage == 0 && count == 0) {
             (true, _) => end,
             (_, true) => leading(model).min(head_of_next),
             _ => head_of_next,

@@ -96,6 +96,7 @@ fn exposed_on(run: &TrainingRun, stages: &StageCosts, rank: usize) -> Seconds {
     let step = Step { run, fabric: &fabric, groups: &groups };
     step.hidden(step.reduction(parameters), backward)
         + step.hidden(step.gather(parameters), own.forward.total())
+        + step.broadcasts()
 }
 
 struct Step<'s, 'a> {
@@ -139,6 +140,12 @@ impl Step<'_, '_> {
             return Seconds::ZERO;
         }
         self.over(Collective::AllGather, parameters, GATHER_BYTES)
+    }
+
+    /// Calls of an engine whose ranks broadcast their parameters one after the other: as many as ranks, none of them hidden.
+    fn broadcasts(&self) -> Seconds {
+        let ranks = if self.run.parallel.zero_stage == 0 { 1 } else { self.groups.dense.ranks };
+        self.run.runtime.time.shard_broadcast * f64::from(ranks - ranks.min(1))
     }
 
     fn over(&self, collective: Collective, parameters: RankParameters, bytes: f64) -> Seconds {

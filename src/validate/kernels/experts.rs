@@ -22,6 +22,6 @@ pub(super) fn read(kernels: &Kernels, fields: &mut Fields) -> Result<Measured, S
     let rows = tokens * topk / ep;
     let shape = ExpertShape { rows, hidden, ffn: inner / tp, matrices: 3.0, experts: experts / ep };
     let measured = fields.positive("latency_ms", 1e6).unwrap_or(0.0) * 1e-3;
-    let work = Work::Experts(format, shape);
+    let work = Work::Experts(format, shape, tokens);
     Ok(Measured { gpu: gpu.name.clone(), group: dtype.to_owned(), work, measured })
 }

@@ -14,8 +14,8 @@ pub enum Work {
     Gemm(Format, Product),
     /// A causal attention forward.
     Attention(AttentionShape),
-    /// The fused experts of a layer.
-    Experts(Format, ExpertShape),
+    /// The fused experts of a layer, and the tokens of their expert-parallel group.
+    Experts(Format, ExpertShape, f64),
     /// A collective on a tensor of some bytes over a group of a cluster.
     Collective(Collective, Bytes, GroupShape, Box<Cluster>),
     /// A dispatch and a combine, with their fixed time.
@@ -29,7 +29,7 @@ impl Work {
         match self {
             Self::Gemm(format, product) => gemm_burst(gpu, *format, *product),
             Self::Attention(shape) => attention_burst(gpu, shape),
-            Self::Experts(format, shape) => experts_burst(gpu, *format, shape),
+            Self::Experts(format, shape, tokens) => experts_burst(gpu, *format, shape, *tokens),
             Self::Collective(collective, bytes, group, cluster) => Fabric::new(cluster, shared)
                 .with_curve(&gpu.kernels.collective)
                 .time(*collective, *bytes, *group),
