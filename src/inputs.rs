@@ -149,6 +149,9 @@ fn is_path(name: &str) -> bool {
 
 fn load_runtime(runtime: Option<&str>, launcher: Option<&str>) -> Result<Runtime, AppError> {
     let name = match (runtime, launcher) {
+        (Some(path), _) if is_path(path) => {
+            return Ok(Runtime::from_toml(path, &files::read_text(Path::new(path))?)?);
+        }
         (Some(name), _) => name,
         (None, Some(name)) => crate::cli::inputs::launcher(name)?.runtime(),
         (None, None) => DEFAULT_RUNTIME,

@@ -43,6 +43,7 @@ pub mod launch;
 pub mod pareto;
 pub mod plan;
 pub mod report;
+pub mod require;
 pub mod validate;
 
 use cluster_profiles::Bytes;
@@ -64,11 +65,19 @@ pub struct Wishes {
     pub time_limit: Option<Duration>,
     /// Layouts to rank, the plan included.
     pub top: usize,
+    /// What the prediction must rest on.
+    pub require: Option<require::Require>,
 }
 
 impl Default for Wishes {
     fn default() -> Self {
-        Self { objective: Objective::StepTime, constraints: Constraints::default(), time_limit: None, top: 4 }
+        Self {
+            objective: Objective::StepTime,
+            constraints: Constraints::default(),
+            time_limit: None,
+            top: 4,
+            require: None,
+        }
     }
 }
 
@@ -91,13 +100,31 @@ pub enum Answer {
 /// # Errors
 /// [`AppError::Usage`] with every wish that no layout can meet, whatever the memory.
 pub fn plan(inputs: Inputs, wishes: &Wishes, observer: &dyn Observer) -> Result<Answer, AppError> {
-    let outcome = solver::solve(&problem_of(&inputs, wishes), observer)
+    let wishes = match wishes.required(&inputs) {
+        Ok(wishes) => wishes,
+        Err(infeasible) => return Ok(Answer::Infeasible(infeasible)),
+    };
+    let outcome = solver::solve(&problem_of(&inputs, &wishes), observer)
         .map_err(|error| AppError::Usage { faults: error.faults, hint: None })?;
     Ok(match outcome {
         Outcome::Solved(solution) => Answer::Plan(Box::new(planned(inputs, *solution))),
         Outcome::Infeasible(infeasible) => Answer::Infeasible(infeasible),
         Outcome::Stopped { considered } => Answer::Stopped { considered },
     })
+}
+
+impl Wishes {
+    /// These wishes, with what their requirement forbids on `inputs`.
+    ///
+    /// # Errors
+    /// Why no layout meets it.
+    pub fn required(&self, inputs: &Inputs) -> Result<Self, Box<Infeasible>> {
+        let Some(require) = self.require else { return Ok(self.clone()) };
+        let terms = require.forbids(inputs)?;
+        let added = Constraints::parse(&[], &terms).unwrap_or_default();
+        let all = added.as_slice().iter().cloned();
+        Ok(Self { constraints: all.fold(self.constraints.clone(), Constraints::and), ..self.clone() })
+    }
 }
 
 /// What the solver is asked.

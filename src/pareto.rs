@@ -49,7 +49,8 @@ pub fn front(
     trade: Trade,
     observer: &dyn Observer,
 ) -> Result<Option<Front>, AppError> {
-    let found = pareto::front(&problem_of(inputs, wishes), trade, observer)
+    let Ok(wishes) = wishes.required(inputs) else { return Ok(None) };
+    let found = pareto::front(&problem_of(inputs, &wishes), trade, observer)
         .map_err(|error| AppError::Usage { faults: error.faults, hint: None })?;
     let points: Vec<Point> =
         found.plans.into_iter().map(|solution| Point::of(planned(inputs.clone(), solution))).collect();

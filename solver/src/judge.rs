@@ -122,7 +122,8 @@ impl<'a, 'p> Judge<'a, 'p> {
         let Ok(estimate) = estimate(&run_of(leaf.problem, &parallel, &stages)) else { return };
         self.result.simulated += 1;
         let load = Seconds(leaf.layout.average_load());
-        let value = leaf.problem.objective.value(leaf.problem.cluster, estimate.step_time_seconds, load);
+        let step = estimate.step_time_seconds + estimate.edge_penalty_seconds;
+        let value = leaf.problem.objective.value(leaf.problem.cluster, step, load);
         if value < self.cutoff {
             self.cutoff = value;
             self.result.best = Some(Candidate { value, parallel, stages, estimate });

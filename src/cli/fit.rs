@@ -2,6 +2,7 @@
 
 use super::{Ending, Format, output};
 use crate::error::AppError;
+use crate::files;
 use crate::fit::{Fitted, Line, fit_all};
 use crate::report::table::Table;
 use clap::Args;
@@ -46,7 +47,7 @@ fn write_profiles(fitted: &Fitted, root: &Path) -> Result<(), AppError> {
     };
     for (path, text) in fitted.files(root).map_err(refuse)? {
         let path = root.join(path);
-        std::fs::write(&path, text).map_err(|error| refuse(format!("{}: {error}", path.display())))?;
+        files::write_text(&path, &text)?;
     }
     Ok(())
 }

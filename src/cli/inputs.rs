@@ -37,7 +37,7 @@ pub struct InputArgs {
     /// Tokens of the busiest expert rank over the mean.
     #[arg(long, value_name = "RATIO", default_value_t = 1.0)]
     pub expert_imbalance: f64,
-    /// Engine that will run it; see `catalog runtimes`.
+    /// Engine that will run it (see `catalog runtimes`), or a profile of one (TOML, as in cost_models/runtimes).
     #[arg(long, value_name = "NAME", conflicts_with = "launcher")]
     pub runtime: Option<String>,
     /// Launcher that will start it; implies the runtime and its rules. See `catalog launchers`.

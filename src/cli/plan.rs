@@ -8,6 +8,7 @@ use crate::files;
 use crate::pareto::Front;
 use crate::plan::Plan;
 use crate::report::{infeasible, pareto, summary};
+use crate::require::Require;
 use crate::{Answer, Wishes};
 use clap::Args;
 use cluster_profiles::{Seconds, quantity};
@@ -33,6 +34,10 @@ pub struct PlanArgs {
     /// Exclude these, such as 'tp=16', 'ep>8', cross-node-tp. May be repeated.
     #[arg(long, value_name = "TERM,...")]
     forbid: Vec<String>,
+    /// Refuse plans that rest on less: measured (kernels, links and engine measured, or fitted to measurements), validated
+    /// (published runs of the engine on this GPU kind, with every axis the layout uses).
+    #[arg(long, value_enum, value_name = "BASIS")]
+    require: Option<Require>,
     /// Answer with the best so far after this long, such as 2s.
     #[arg(long, value_name = "TIME", value_parser = parse_seconds)]
     time_limit: Option<Seconds>,
@@ -146,6 +151,6 @@ impl PlanArgs {
             return Err(AppError::Usage { faults, hint });
         }
         let time_limit = self.time_limit.map(|limit| Duration::from_secs_f64(limit.get().min(1e9)));
-        Ok(Wishes { objective, constraints, time_limit, top: self.top })
+        Ok(Wishes { objective, constraints, time_limit, top: self.top, require: self.require })
     }
 }

@@ -1,6 +1,6 @@
 //! `meshwright simulate`: what a pipeline schedule looks like for given times.
 
-use crate::cli::validate::Format;
+use crate::cli::Format;
 use crate::report::{timeline_svg, timeline_text, timeline_trace};
 use clap::{Args, ValueEnum};
 use cost_models::schedule::{

@@ -1,5 +1,7 @@
 //! `meshwright validate`: predictions against published measurements.
 
+use super::Format;
+use crate::files;
 use crate::fit::fit_step;
 use crate::report::{
     validation_flags, validation_html, validation_json, validation_kernels, validation_text,
@@ -8,7 +10,7 @@ use crate::validate::{
     CrossValidation, Half, Models, Selection, Summary, ValidateError, Validation, cross_validate, is_jsonl,
     kernels, read_file, validate, validate_flags,
 };
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -58,15 +60,6 @@ pub enum ValidateWhat {
         #[arg(long, value_enum, default_value_t = Format::Human)]
         format: Format,
     },
-}
-
-/// Form of the answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Format {
-    /// Tables.
-    Human,
-    /// One JSON document.
-    Json,
 }
 
 /// Runs the verb: data on stdout, everything else on stderr.
@@ -171,6 +164,8 @@ fn print(text: &str) -> Result<(), ValidateError> {
 }
 
 fn write_file(path: &Path, text: &str) -> Result<(), ValidateError> {
-    std::fs::write(path, text)
-        .map_err(|error| ValidateError::Write { path: path.display().to_string(), reason: error.to_string() })
+    files::write_text(path, text).map_err(|error| {
+        let cause = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
+        ValidateError::Write { path: path.display().to_string(), reason: cause }
+    })
 }

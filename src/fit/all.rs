@@ -4,8 +4,10 @@ use super::kernels::{FittedCurve, fit_kernels};
 use super::parameters::Parameter;
 use super::siblings::apply_curves;
 use super::step::{StepFit, fit_step};
+use super::unseen::{published, text};
 use super::write::{Files, literal, written};
 use crate::validate::{Models, RunCase, Selection, ValidateError, predict, read_cases, read_file};
+use cost_models::estimate::Published;
 use rayon::prelude::*;
 use std::path::Path;
 
@@ -16,7 +18,12 @@ pub struct Fitted {
     pub curves: Vec<FittedCurve>,
     /// What step times tell.
     pub step: StepFit,
+    /// Published runs, and how far off predictions of those that a fit had not seen were.
+    pub published: Published,
 }
+
+/// Where the table of published runs stands, from the repository's root.
+const PUBLISHED: &str = "cost_models/published.toml";
 
 /// One line of the table of fitted numbers.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
@@ -43,7 +50,8 @@ pub fn fit_all(data: &Path) -> Result<Fitted, ValidateError> {
     let curves = fit_kernels(&data.join("kernels"))?;
     let cases = step_cases(data)?;
     let step = fit_step(&cases, &curves);
-    Ok(Fitted { curves, step })
+    let published = published(&cases, &curves);
+    Ok(Fitted { curves, step, published })
 }
 
 /// The runs that step times are fitted to: those scored by default, with what they do not say inferred.
@@ -79,7 +87,9 @@ impl Fitted {
             let path = root.join(path);
             std::fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))
         };
-        written(&self.curves, &self.step, &read)
+        let mut files = written(&self.curves, &self.step, &read)?;
+        files.insert(PUBLISHED.to_owned(), text(&self.published));
+        Ok(files)
     }
 
     /// Every fitted number as a line of a table.

@@ -11,6 +11,7 @@ mod optimizer;
 pub mod parameters;
 mod siblings;
 pub mod step;
+mod unseen;
 mod write;
 
 pub use all::{Fitted, Line, fit_all, step_cases};

@@ -65,6 +65,14 @@ pub fn fit_step(cases: &[RunCase], curves: &[FittedCurve]) -> StepFit {
     StepFit { parameters, runs, median_errors, objective }
 }
 
+/// Every number at its prior: what is known before any step time is.
+#[must_use]
+pub fn unfitted() -> StepFit {
+    let parameters = step_parameters();
+    let none = vec![0; parameters.len()];
+    StepFit { median_errors: vec![0.0; parameters.len()], parameters, runs: none, objective: f64::INFINITY }
+}
+
 impl StepFit {
     /// The numbers, each with the runs it was fitted to and their median error.
     pub fn with_runs(&self) -> impl Iterator<Item = (&Parameter, usize, f64)> {

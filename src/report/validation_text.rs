@@ -83,6 +83,13 @@ pub fn render(validation: &Validation, summary: &Summary, rows: bool, worst: usi
         text,
         "overall is the mean over sources of each source's median; percentiles, out of memory and ranking are over all rows"
     );
+    if let Some(inside) = summary.overall.step_time_in_interval {
+        let _ = writeln!(
+            text,
+            "{} % of the measured step times lie inside the interval of their prediction, which 90 % of runs that a fit has not seen do",
+            percent(Some(inside))
+        );
+    }
     text.push_str(&baseline_line(summary));
     text.push_str(&mfu_lines(summary));
     if rows {

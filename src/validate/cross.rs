@@ -51,6 +51,12 @@ pub fn is_fitted(cfg_group: &str) -> bool {
     hash(cfg_group).count_ones().is_multiple_of(2)
 }
 
+/// Whether a run belongs to the half that is fitted to.
+#[must_use]
+pub fn in_fitted_half(case: &RunCase) -> bool {
+    is_fitted(group(case))
+}
+
 /// Fits on one half of the runs that have a step time, and scores both.
 ///
 /// # Errors
@@ -60,7 +66,7 @@ pub fn cross_validate<F: Fitted>(
     fit: impl FnOnce(Vec<RunCase>) -> Result<F, String>,
 ) -> Result<CrossValidation, String> {
     let timed = runs.iter().filter(|run| run.measured_step().is_some()).map(|run| &run.case);
-    let (first, second): (Vec<&RunCase>, Vec<&RunCase>) = timed.partition(|case| is_fitted(group(case)));
+    let (first, second): (Vec<&RunCase>, Vec<&RunCase>) = timed.partition(|case| in_fitted_half(case));
     let fitted = fit(first.iter().map(|case| (*case).clone()).collect())?;
     Ok(CrossValidation { fitted: Half::of(&fitted, &first), held_out: Half::of(&fitted, &second) })
 }

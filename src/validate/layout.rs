@@ -110,7 +110,9 @@ impl Rules<'_> {
         });
         match experts {
             Some(experts) if stated == 1 && sends && dp > 1 => {
-                let spread = (1..=dp).rev().find(|ep| dp.is_multiple_of(*ep) && experts.is_multiple_of(u64::from(*ep)));
+                let spread = (1..=dp)
+                    .rev()
+                    .find(|ep| dp.is_multiple_of(*ep) && experts.is_multiple_of(u64::from(*ep)));
                 self.assume(spread.unwrap_or(1), "tokens are sent to experts of other ranks: ep")
             }
             _ => stated,

@@ -31,7 +31,7 @@ mod words;
 
 pub use baseline::ConstantMfu;
 pub use case::RunCase;
-pub use cross::{CrossValidation, Fitted, Half, cross_validate, is_fitted};
+pub use cross::{CrossValidation, Fitted, Half, cross_validate, in_fitted_half, is_fitted};
 pub use error::ValidateError;
 pub use fields::Fault;
 pub use flag_runs::{FlagRun, FlagRuns, is_jsonl, read_jsonl};

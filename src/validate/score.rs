@@ -20,6 +20,9 @@ pub struct Scored {
     pub peaks: Vec<RankPeak>,
 }
 
+/// Engines whose log has the memory of the first rank (nanotron `src/nanotron/logging/base.py`: `log_rank` with rank 0).
+const LOG_FIRST_RANK: [&str; 1] = ["nanotron"];
+
 /// How much more than the device holds a run may need before an unstated recompute is taken to be on.
 const SURELY_TOO_MUCH: f64 = 1.1;
 
@@ -73,18 +76,29 @@ impl Scored {
         Some(self.estimate.step_time_seconds.get() / self.measured_step()? - 1.0)
     }
 
+    /// Whether the measured step time lies inside the interval of the prediction.
+    #[must_use]
+    pub fn in_interval(&self) -> Option<bool> {
+        let measured = self.measured_step()?;
+        let [low, high] = self.estimate.step_time_interval_seconds;
+        Some((low.get()..=high.get()).contains(&measured))
+    }
+
     /// Measured memory of a run that ran.
     #[must_use]
     pub fn measured_memory(&self) -> Option<MeasuredMemory> {
         self.case.row.memory.filter(|_| self.case.row.out_of_memory != Some(true))
     }
 
-    /// The prediction of what the source measured, on the rank that has most of it.
+    /// The prediction of what the source measured, on the rank that has most of it; engines that log the first rank alone
+    /// on that.
     #[must_use]
     pub fn predicted_memory(&self) -> Option<Bytes> {
         let quantity = self.measured_memory()?.quantity;
-        let reserve = &self.case.runtime.memory.reserve;
-        Some(Bytes(self.peaks.iter().map(|peak| counted(peak, reserve, quantity)).fold(0.0, f64::max)))
+        let runtime = &self.case.runtime;
+        let logged = if LOG_FIRST_RANK.contains(&runtime.name.as_str()) { 1 } else { self.peaks.len() };
+        let peaks = self.peaks.iter().take(logged);
+        Some(Bytes(peaks.map(|peak| counted(peak, &runtime.memory.reserve, quantity)).fold(0.0, f64::max)))
     }
 
     /// Predicted over measured memory, less one.

@@ -20,6 +20,8 @@ pub struct Figures {
     pub step_time_p90_error: Option<f64>,
     /// Median signed error; overall, the mean over sources.
     pub step_time_bias: Option<f64>,
+    /// Share of the runs whose measured step time lies inside the interval of the prediction.
+    pub step_time_in_interval: Option<f64>,
     /// Runs scored by memory.
     pub memory_rows: usize,
     /// Median absolute error of the memory a source measured; overall, the mean over sources.
@@ -129,6 +131,12 @@ fn by(
     parts.into_iter().map(|(key, runs)| (key.clone(), figures(&key, &runs))).collect()
 }
 
+/// Share of the answers that are yes.
+fn share(answers: impl Iterator<Item = bool>) -> Option<f64> {
+    let answers: Vec<f64> = answers.map(|yes| f64::from(u8::from(yes))).collect();
+    mean(&answers)
+}
+
 impl Figures {
     fn of(runs: &[&Scored], groups: &[&RankedGroup]) -> Self {
         let step: Vec<f64> = runs.iter().filter_map(|run| run.step_error()).collect();
@@ -140,6 +148,7 @@ impl Figures {
             step_time_median_error: step.median_error,
             step_time_p90_error: step.p90_error,
             step_time_bias: step.bias,
+            step_time_in_interval: share(runs.iter().filter_map(|run| run.in_interval())),
             memory_rows: memory.rows,
             memory_median_error: memory.median_error,
             memory_p90_error: memory.p90_error,

@@ -16,6 +16,8 @@ const REDUCE_LATENCY: f64 = 1.25;
 const EXCHANGE_LATENCY: f64 = 1.15;
 /// What a peer of an all_to_all adds.
 const EXCHANGE_STEP: f64 = 0.06;
+/// The same width as [`CollectiveCurve::transition`] of an all_reduce across domains (two-node curves of `links.csv`).
+const REMOTE_TRANSITION: Seconds = Seconds(1.1e-4);
 /// Size of the message a start-up bandwidth test uses, in bytes.
 const START_UP_MESSAGE: f64 = 180e6;
 
@@ -110,12 +112,44 @@ impl<'a> Fabric<'a> {
             return measured.time(bytes / buckets) * buckets;
         }
         let ranks = f64::from(group.ranks);
-        let wire = bytes * collective.wire_factor(group.ranks);
         if group.is_local() {
+            let wire = bytes * collective.wire_factor(group.ranks);
             return self.local_latency(collective, ranks) * buckets
                 + self.local_transfer(collective, wire, buckets);
         }
-        self.remote_latency(collective, group) * buckets + wire / self.remote_bandwidth(collective, group)
+        self.remote_latency(collective, group) * buckets
+            + self.remote_transfer(collective, bytes, group, buckets)
+    }
+
+    /// A ring passes its wire bytes through every interface. An all_reduce whose members share domains reduces inside each
+    /// first (NCCL's trees): only `2 (D - 1)/D` of the tensor crosses, spread over the interfaces of the members, while
+    /// `2 (l - 1)/l` of it moves inside.
+    fn remote_transfer(
+        &self,
+        collective: Collective,
+        bytes: Bytes,
+        group: GroupShape,
+        calls: f64,
+    ) -> Seconds {
+        let (members, domains) = (f64::from(group.per_domain), f64::from(group.domains));
+        if collective != Collective::AllReduce || group.per_domain <= 1 {
+            let wire = bytes * collective.wire_factor(group.ranks);
+            return wire / self.remote_bandwidth(collective, group);
+        }
+        let across = bytes * (2.0 * (domains - 1.0) / domains) / (self.interface() * members);
+        let inside = bytes * (2.0 * (members - 1.0) / members) / self.local_bandwidth(collective);
+        let slower = across.max(inside);
+        slower + Seconds((REMOTE_TRANSITION.get() * slower.get() * calls).sqrt())
+    }
+
+    /// One step of a ring: a message to the neighbour, while another comes from the other side.
+    #[must_use]
+    pub fn ring_step(&self, bytes: Bytes, group: GroupShape) -> Seconds {
+        if group.is_local() {
+            let pass = Collective::SendRecv;
+            return self.local_latency(pass, 2.0) + self.local_transfer(pass, bytes, 1.0);
+        }
+        self.node.inter.latency + bytes / self.remote_bandwidth(Collective::SendRecv, group)
     }
 
     fn local_latency(&self, collective: Collective, ranks: f64) -> Seconds {
@@ -161,7 +195,7 @@ impl<'a> Fabric<'a> {
         if bytes.get() <= 0.0 {
             return Seconds::ZERO;
         }
-        let rate = if local { self.node.intra.bandwidth * 0.5 } else { self.interface() };
+        let rate = if local { self.local_bandwidth(Collective::SendRecv) } else { self.interface() };
         self.shared.pipeline_hop + bytes / rate
     }
 

@@ -105,7 +105,7 @@ pub fn fused_attention(
     let own = if kernel == AttentionKernel::Cudnn { 1.0 } else { flash_speed };
     let speed = own * kernel_speed(gpu, shared, kernel) * gpu.kernels.attention_clock();
     let (arithmetic, traffic) = burst_core(gpu, shape);
-    let (launch, core) = (gpu.kernels.attention.launch, arithmetic / speed + traffic);
+    let (launch, core) = (gpu.kernels.attention.launch * shape.calls, arithmetic / speed + traffic);
     let (long, short) = match kernel {
         AttentionKernel::Cudnn => (shared.attention_backward, shared.attention_backward_length),
         _ => (shared.flash_backward, shared.flash_backward_length),
@@ -128,7 +128,8 @@ pub fn unfused_attention(
 ) -> ForwardBackward {
     let scores = shape.batch * shape.heads * shape.seq * shape.seq;
     let rate = sustained_rate(gpu, shared, Format::Bits16)
-        * (shared.unfused_attention_rate * aligned(&[shape.qk_dim], ALIGNED_HEAD, shared.attention_alignment));
+        * (shared.unfused_attention_rate
+            * aligned(&[shape.qk_dim], ALIGNED_HEAD, shared.attention_alignment));
     let products = Flops(2.0 * scores * (shape.qk_dim + shape.v_dim)) / rate;
     let bytes_per_score = match kernel {
         AttentionKernel::FusedSoftmax => shared.fused_softmax_bytes,

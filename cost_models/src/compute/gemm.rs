@@ -137,7 +137,8 @@ pub fn gemm_burst(gpu: &Gpu, format: Format, product: Product) -> Seconds {
     let curve = curve(gpu, format);
     let rate = curve.rate * wave_efficiency(gpu, product) * (product.k / (product.k + curve.k_half));
     let arithmetic = product.flops() / rate;
-    let clock = (arithmetic.get().max(SHORTEST_DURATION) / RATED_DURATION).powf(gpu.kernels.gemm_16bit.rate_decay);
+    let clock =
+        (arithmetic.get().max(SHORTEST_DURATION) / RATED_DURATION).powf(gpu.kernels.gemm_16bit.rate_decay);
     let bandwidth = gpu.kernels.stream_bandwidth;
     let quantise = Bytes(curve.cast_bytes * product.m * product.k) / bandwidth;
     curve.launch + (arithmetic * clock).max(product.traffic(format, 2.0) / bandwidth) + quantise

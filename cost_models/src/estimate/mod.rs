@@ -1,8 +1,10 @@
 //! What is predicted: step time by kind, memory by term and pipeline rank, and what the numbers rest on.
 
 mod basis;
+pub mod published;
 
 pub use basis::{BASES, BasisShare};
+pub use published::{Published, Support};
 
 use crate::memory::{MemoryError, rank_memory};
 use crate::run::TrainingRun;
@@ -16,7 +18,7 @@ use thiserror::Error;
 pub struct Estimate {
     /// Duration of one optimizer step.
     pub step_time_seconds: Seconds,
-    /// Step times that most runs of this kind fall between.
+    /// Step times that nine in ten runs of this kind fall between, by the errors of published runs that a fit had not seen.
     pub step_time_interval_seconds: [Seconds; 2],
     /// What a choice between layouts adds to the step time of this one because its memory is near the edge.
     pub edge_penalty_seconds: Seconds,
@@ -34,6 +36,9 @@ pub struct Estimate {
     pub fits: bool,
     /// Share of the step time by what it rests on, firmest first.
     pub basis: Vec<BasisShare>,
+    /// Published runs like this one that predictions were compared with.
+    #[serde(default)]
+    pub published: Support,
     /// What a user should know before running this, such as memory near its limit.
     pub warnings: Vec<String>,
     /// What was assumed or inferred, and what each part rests on.
@@ -51,15 +56,6 @@ pub enum EstimateError {
     Memory(#[from] MemoryError),
 }
 
-/// Half-width of the interval by how firm the step's basis is. Assumed, round figures: 88 % of the scored published runs lie
-/// inside, which the model was fitted to.
-const HALF_WIDTH: [(&str, f64); 5] = [
-    ("measured", 0.08),
-    ("interpolated", 0.11),
-    ("extrapolated", 0.20),
-    ("analytic", 0.15),
-    ("assumed", 0.25),
-];
 /// What is added to the step at the very edge of memory, relative. Allocators that have to return cached blocks and ask
 /// again slow a step by anything from nothing to several times (published: 225 to 33 TFLOP/s at 79.7 of 80 GB, 76 %
 /// slower at 91 of 96 GiB); most runs there lose nothing, so the step time itself is left alone.
@@ -80,7 +76,7 @@ pub fn estimate(run: &TrainingRun) -> Result<Estimate, EstimateError> {
     let gpus = run.parallel.world_size() as f64;
     let flops = run.model.flops_per_token(run.workload.seq_len, true).training() * run.workload.tokens();
     let peak = run.cluster.gpu().peak_rate(run.workload.precision).get() * gpus;
-    let half = half_width(&basis);
+    let half = Published::table().half_width(run);
     Ok(Estimate {
         step_time_seconds: total,
         step_time_interval_seconds: [total / (1.0 + half), total * (1.0 + half + edge.penalty)],
@@ -92,6 +88,7 @@ pub fn estimate(run: &TrainingRun) -> Result<Estimate, EstimateError> {
         fits: edge.fits,
         memory,
         basis,
+        published: Published::table().support(run),
         warnings: edge.warning.into_iter().collect(),
         assumptions: bases
             .into_iter()
@@ -104,12 +101,6 @@ pub fn estimate(run: &TrainingRun) -> Result<Estimate, EstimateError> {
             })
             .collect(),
     })
-}
-
-/// The interval's half-width, weighted by shares.
-fn half_width(basis: &[BasisShare]) -> f64 {
-    let width = |name: &str| HALF_WIDTH.iter().find(|(b, _)| *b == name).map_or(0.25, |(_, width)| *width);
-    basis.iter().map(|share| width(&share.basis) * share.share).sum()
 }
 
 /// How near the fullest rank is to what its GPU holds.

@@ -13,8 +13,6 @@ use cluster_profiles::{Bytes, Seconds};
 
 /// Share of a context-parallel exchange that is paid even where attention hides it.
 const RING_INTERFERENCE: f64 = 0.15;
-/// Share of the domain's link that a ring of sends reaches.
-const RING_LINK: f64 = 0.6;
 /// Bytes per element of queries and keys that the rotary kernel moves.
 const ROTARY_BYTES: f64 = 4.0;
 
@@ -160,14 +158,9 @@ fn exchange(context: &LayerContext, attention: &Attention, core: Seconds, volume
             fabric.time(Collective::AllGather, bytes, group) * volumes
         }
         ContextExchange::Ring => {
-            let bytes = Bytes(2.0 * (context.cp - 1.0) * context.tokens * keys_values * volumes);
-            let rate = if group.is_local() {
-                fabric.link() * RING_LINK
-            } else {
-                fabric.remote_bandwidth(Collective::AllGather, group)
-            };
-            let ring = bytes / rate;
-            (ring - core).max(Seconds::ZERO) + ring * RING_INTERFERENCE
+            let step = fabric.ring_step(Bytes(2.0 * context.tokens * keys_values * volumes), group);
+            let exposed = (step - core / context.cp).max(Seconds::ZERO);
+            (exposed + step * RING_INTERFERENCE) * (context.cp - 1.0)
         }
     }
 }
@@ -176,8 +169,7 @@ fn exchange(context: &LayerContext, attention: &Attention, core: Seconds, volume
 fn exchanged_widths(context: &LayerContext, attention: &Attention) -> (f64, f64) {
     match *attention {
         Attention::Standard { heads, kv_heads, head_dim, v_head_dim, .. } => {
-            let keys_values =
-                kv_width(context, kv_heads, head_dim) + kv_width(context, kv_heads, v_head_dim);
+            let keys_values = kv_width(context, kv_heads, head_dim) + kv_width(context, kv_heads, v_head_dim);
             (heads as f64 * head_dim as f64 / context.tp, keys_values)
         }
         Attention::Latent { heads, qk_nope_dim, qk_rope_dim, v_dim, .. } => {

@@ -129,6 +129,62 @@ impl Runtime {
         parse(text).map_err(|error| RuntimeError::Syntax { name: wanted, message: error.to_string() })
     }
 
+    /// The profile that `text` holds, as the files of `cost_models/runtimes` do; `origin` names it in errors. Its `name` says
+    /// which engine's rules layouts are held to.
+    ///
+    /// # Errors
+    /// [`RuntimeError::Syntax`] with line and column, [`RuntimeError::Unknown`] for the name of no engine.
+    pub fn from_toml(origin: &str, text: &str) -> Result<Self, RuntimeError> {
+        let syntax = |message: String| RuntimeError::Syntax { name: origin.to_owned(), message };
+        let runtime = parse(text).map_err(|error| syntax(error.to_string()))?;
+        if !names().contains(&runtime.name) {
+            return Err(RuntimeError::Unknown { name: runtime.name });
+        }
+        let faults = runtime.faults();
+        if faults.is_empty() { Ok(runtime) } else { Err(syntax(faults.join("; "))) }
+    }
+
+    /// Numbers that no engine can have: negative ones, infinite ones, a memory that shrinks when reserved.
+    fn faults(&self) -> Vec<String> {
+        let time = &self.time;
+        let reserve = &self.memory.reserve;
+        let numbers = [
+            ("time.hidden_bytes", time.hidden_bytes, 1e4),
+            ("time.hidden_bytes_unfused", time.hidden_bytes_unfused, 1e4),
+            ("time.tp_exposed", time.tp_exposed, 10.0),
+            ("time.dp_overlap", time.dp_overlap, 1.0),
+            ("time.step", time.step.get(), 3600.0),
+            ("time.host", time.host.get(), 3600.0),
+            ("time.host_tp", time.host_tp.get(), 3600.0),
+            ("time.host_tp_pipeline", time.host_tp_pipeline.get(), 3600.0),
+            ("time.host_experts", time.host_experts.get(), 3600.0),
+            ("time.host_experts_8bit", time.host_experts_8bit.get(), 3600.0),
+            ("time.shard_broadcast", time.shard_broadcast.get(), 3600.0),
+            ("time.flash_speed", time.flash_speed, 10.0),
+            ("time.fused_expert_traffic", time.fused_expert_traffic, 10.0),
+            ("time.weight_gradient_bytes", time.weight_gradient_bytes, 1e3),
+            ("time.loss_bytes", time.loss_bytes, 1e3),
+            ("memory.reserve.ratio", reserve.ratio, 10.0),
+            ("memory.reserve.bytes", reserve.bytes, 1e12),
+            ("memory.reserve.context_bytes", reserve.context_bytes, 1e12),
+            ("memory.reserve.margin_bytes", reserve.margin_bytes, 1e12),
+            ("memory.reserve.scatter", reserve.scatter, 1.0),
+        ];
+        let wrong = |(_, value, high): &&(&str, f64, f64)| !(0.0..=*high).contains(value);
+        let mut faults: Vec<String> = numbers
+            .iter()
+            .filter(wrong)
+            .map(|(key, value, high)| format!("{key} is {value}, expected 0 to {high}"))
+            .collect();
+        if time.flash_speed <= 0.0 {
+            faults.push(format!("time.flash_speed is {}, expected more than 0", time.flash_speed));
+        }
+        if reserve.ratio < 1.0 {
+            faults.push(format!("memory.reserve.ratio is {}, expected at least 1", reserve.ratio));
+        }
+        faults
+    }
+
     /// The profile called `name`, adapted to what a run states.
     ///
     /// # Errors

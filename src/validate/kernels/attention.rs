@@ -20,8 +20,7 @@ pub(super) fn read(kernels: &Kernels, fields: &mut Fields) -> Result<Measured, S
         return Err("head_dim other than 64, 128 and 256: the columns mean something else there".to_owned());
     }
     let keys = 0.5 * seq;
-    let shape =
-        AttentionShape { batch, seq, calls: 1.0, keys, heads, kv_heads, qk_dim: width, v_dim: width };
+    let shape = AttentionShape { batch, seq, calls: 1.0, keys, heads, kv_heads, qk_dim: width, v_dim: width };
     let peak = gpu.peak_rate(Precision::Bf16);
     if shape.flops().get() > CREDIBLE * peak.get() * measured {
         return Err("above 95 % of the peak rate: not a full causal attention".to_owned());

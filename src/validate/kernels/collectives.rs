@@ -25,6 +25,7 @@ pub(super) fn collective(op: &str) -> Result<Collective, String> {
         "all_gather" => Ok(Collective::AllGather),
         "reduce_scatter" => Ok(Collective::ReduceScatter),
         "alltoall" | "all_to_all" => Ok(Collective::AllToAll),
-        _ => Err("not one of the four collectives".to_owned()),
+        "sendrecv" | "send_recv" => Ok(Collective::SendRecv),
+        _ => Err("not a collective or a send".to_owned()),
     }
 }
