@@ -4,7 +4,7 @@
 
 use super::optimizer::{Objective, minimise};
 use super::parameters::{Parameter, Slot, Unit, rounded};
-use super::siblings::with_siblings;
+use super::siblings::{apply_curves, with_siblings};
 use crate::validate::ValidateError;
 use crate::validate::kernels::{Kernels, MeasuredWork, Work};
 use crate::validate::metrics::median;
@@ -179,9 +179,12 @@ pub fn fit_kernels(dir: &Path) -> Result<Vec<FittedCurve>, ValidateError> {
                 |(file, point): &&(&str, MeasuredWork)| *file == curve.file && (curve.explains)(&point.work);
             points.iter().filter(belongs).map(|(_, point)| point.clone()).collect::<Vec<_>>()
         };
-        fitted.extend(
-            CURVES.iter().filter_map(|curve| fit_curve(gpu, kernels.shared(), curve, &of_curve(curve))),
-        );
+        let mut gpu = gpu.clone();
+        for curve in CURVES {
+            let Some(found) = fit_curve(&gpu, kernels.shared(), curve, &of_curve(curve)) else { continue };
+            apply_curves(&mut gpu, std::slice::from_ref(&found));
+            fitted.push(found);
+        }
     }
     Ok(with_siblings(&fitted))
 }

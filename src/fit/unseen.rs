@@ -13,6 +13,9 @@ use std::fmt::Write;
 
 /// Share of the unseen runs that an interval holds.
 const INSIDE: f64 = 0.9;
+/// Share of the errors before any fit that the interval of runs unlike all published ones holds: such runs may be further off
+/// than the ones the model was built on.
+const INSIDE_UNLIKE: f64 = 0.95;
 /// Runs below which a regime takes the errors of all runs of its kind of model.
 const FEWEST: usize = 20;
 
@@ -37,7 +40,7 @@ pub fn published(cases: &[RunCase], curves: &[FittedCurve]) -> Published {
         regime.half_width = rounded(half_width(key, &errors));
     }
     Published {
-        unlike: rounded(quantile(&before, INSIDE).unwrap_or(1.0)),
+        unlike: rounded(quantile(&before, INSIDE_UNLIKE).unwrap_or(1.0)),
         regimes: regimes.into_values().collect(),
     }
 }

@@ -19,7 +19,7 @@ const REACH: u64 = 2;
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Published {
-    /// Half-width for runs that no published one is like: 90 % of the errors before anything was fitted to step times.
+    /// Half-width for runs that no published one is like: 95 % of the errors before anything was fitted to step times.
     pub unlike: f64,
     /// The sets of runs that are alike.
     pub regimes: Vec<Regime>,
