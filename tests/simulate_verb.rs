@@ -14,7 +14,7 @@ struct Verb {
 fn answer(line: &str) -> Result<String, String> {
     let words = std::iter::once("simulate").chain(line.split_whitespace());
     let verb = Verb::try_parse_from(words).map_err(|error| error.to_string())?;
-    text(&verb.simulate).map_err(|error| format!("error: {error}\nhint: {}", error.hint()))
+    text(&verb.simulate).map_err(|error| meshwright::error::render(&error))
 }
 
 fn json(line: &str) -> Value {
@@ -103,7 +103,7 @@ fn files_are_written_and_read_back() {
     assert_eq!(orders.microbatches(), 8);
     std::fs::remove_dir_all(&folder).unwrap();
     let missing = answer(&format!("{line} --svg {}", path("gone/a.svg"))).unwrap_err();
-    assert!(missing.contains("gone") && missing.contains("hint: name a file"), "{missing}");
+    assert!(missing.contains("gone") && missing.contains("hint: check that the folder exists"), "{missing}");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Pictures and traces of simulated schedules.
 
 use cost_models::schedule::*;
+use meshwright::report::timeline::Held;
 use meshwright::report::{timeline_svg, timeline_text, timeline_trace};
 
 fn recorded(kind: ScheduleKind, shape: ScheduleShape) -> (RankOrders, Timeline) {
@@ -40,7 +41,7 @@ fn count(svg: &str, element: &str) -> usize {
 #[test]
 fn picture_of_64_ranks() {
     let (orders, timeline) = recorded(ScheduleKind::Interleaved, ScheduleShape::new(64, 128).with_chunks(2));
-    let svg = timeline_svg::render(&orders, &timeline, "64 ranks <wide> & \"deep\"", "s");
+    let svg = timeline_svg::render(&orders, &timeline, "64 ranks <wide> & \"deep\"", "s", Held::Chunks);
     assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"));
     assert!(svg.contains("64 ranks &lt;wide&gt; &amp; &quot;deep&quot;"));
     assert_eq!(svg.matches("class=\"row\"").count(), 64);
@@ -54,13 +55,13 @@ fn picture_of_64_ranks() {
     let share = format!("{:.1} %", 100.0 * timeline.bubbles()[0] / timeline.makespan);
     assert!(svg.contains(&share));
     assert!(svg.contains("activations held"));
-    assert_eq!(svg, timeline_svg::render(&orders, &timeline, "64 ranks <wide> & \"deep\"", "s"));
+    assert_eq!(svg, timeline_svg::render(&orders, &timeline, "64 ranks <wide> & \"deep\"", "s", Held::Chunks));
 }
 
 #[test]
 fn small_pictures_carry_microbatch_numbers() {
     let (orders, timeline) = recorded(ScheduleKind::ZbV, ScheduleShape::new(4, 8));
-    let svg = timeline_svg::render(&orders, &timeline, "zb-v", "units");
+    let svg = timeline_svg::render(&orders, &timeline, "zb-v", "units", Held::Chunks);
     let numbers = svg.matches("class=\"n\"").count();
     assert_eq!(numbers, 3 * 4 * 2 * 8);
     assert!(count(&svg, "path") > 4 * 3);
@@ -71,7 +72,7 @@ fn trace_has_every_operation() {
     for kind in [ScheduleKind::Interleaved, ScheduleKind::Dualpipe] {
         let (orders, timeline) = recorded(kind, ScheduleShape::new(4, 8));
         let trace: serde_json::Value =
-            serde_json::from_str(&timeline_trace::render(&orders, &timeline, 1000.0)).unwrap();
+            serde_json::from_str(&timeline_trace::render(&orders, &timeline, 1000.0, Held::Chunks)).unwrap();
         let events = trace["traceEvents"].as_array().unwrap();
         let of = |ph: &'static str| events.iter().filter(move |event| event["ph"] == ph);
         assert_eq!(of("X").count(), orders.len());

@@ -24,9 +24,6 @@ pub struct Layout<'a> {
     pub body: usize,
 }
 
-/// Schedules whose steps overlap, as the step model has them.
-const STAGGERED: [&str; 3] = ["zb-1p", "zb-2p", "zb-v"];
-
 /// Halvings of the interval in which the least feasible bound is searched: to 1e-7 of it.
 const HALVINGS: u32 = 20;
 
@@ -61,7 +58,7 @@ impl Layout<'_> {
     /// as its slowest rank (optimizer post-validation, arXiv 2401.10241, section 4).
     #[must_use]
     pub fn is_staggered(&self) -> bool {
-        STAGGERED.contains(&self.pipeline.schedule.kind.name())
+        self.pipeline.schedule.kind.definition().staggered
     }
 
     fn has_whole_loop(&self) -> bool {

@@ -1,36 +1,48 @@
-//! `meshwright simulate`: what a pipeline schedule looks like for given times.
+//! `meshwright simulate`: what a pipeline schedule looks like: a plan's with its own costs, or one for given times.
 
-use crate::cli::Format;
-use crate::report::{timeline_svg, timeline_text, timeline_trace};
+use super::{Ending, Format, output};
+use crate::error::AppError;
+use crate::files;
+use crate::plan::Plan;
+use crate::report::simulation::{MOST_TEXT_OPS, PlanFigures, Simulation};
+use crate::report::timeline::Held;
+use crate::report::{timeline_svg, timeline_trace};
 use clap::{Args, ValueEnum};
 use cost_models::schedule::{
-    AutoOptions, ChunkTimes, CsvError, GroupRule, MemoryLimit, OpCosts, RankOrders, Schedule, ScheduleError,
-    ScheduleKind, ScheduleShape, SimulateError, Timeline, VocabularyCosts, auto_schedule, generate_for,
-    lower_bound, record, to_torch_csv,
+    AutoOptions, ChunkTimes, GroupRule, MemoryLimit, OpCosts, RankOrders, Schedule, ScheduleKind,
+    ScheduleShape, VocabularyCosts, auto_schedule, from_torch_csv, generate_for, lower_bound, record,
+    simulate, to_torch_csv,
 };
-use serde::Serialize;
-use serde_json::Number;
-use std::io::Write;
+use cost_models::step::SimulatedPipeline;
 use std::path::{Path, PathBuf};
 
-/// Simulate a pipeline schedule.
+/// Operations of which pictures and traces are still written: more make files that no viewer opens.
+const MOST_DRAWN_OPS: usize = 2_000_000;
+
+/// Simulate a pipeline schedule: a plan's with its own costs, or one for given times.
 #[derive(Debug, Clone, Args)]
 pub struct SimulateArgs {
+    /// A plan, whose own costs are taken; otherwise give a schedule and times.
+    #[arg(value_name = "PLAN", conflicts_with_all = OWN_TIMES)]
+    pub plan: Option<PathBuf>,
     /// The schedule; `meshwright catalog schedules` lists them.
-    #[arg(long, value_name = "NAME")]
-    pub schedule: String,
+    #[arg(long, value_name = "NAME", required_unless_present_any = ["plan", "order"])]
+    pub schedule: Option<String>,
     /// Pipeline ranks.
-    #[arg(long, value_name = "P")]
-    pub ranks: u32,
+    #[arg(long, value_name = "P", required_unless_present_any = ["plan", "order"])]
+    pub ranks: Option<u32>,
     /// Microbatches of a step.
-    #[arg(long, value_name = "M")]
-    pub microbatches: u32,
+    #[arg(long, value_name = "M", required_unless_present_any = ["plan", "order"])]
+    pub microbatches: Option<u32>,
+    /// Instead of a schedule's name: torch's schedule CSV.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["schedule", "ranks", "microbatches", "chunks"])]
+    pub order: Option<PathBuf>,
     /// Stages on a rank; the schedule's usual number if left out.
     #[arg(long, value_name = "V")]
     pub chunks: Option<u32>,
     /// Times of forward, input gradient and weight gradient of one chunk.
-    #[arg(long, value_name = "F,I,W", value_parser = times, allow_hyphen_values = true)]
-    pub times: ChunkTimes,
+    #[arg(long, value_name = "F,I,W", value_parser = times, allow_hyphen_values = true, required_unless_present = "plan")]
+    pub times: Option<ChunkTimes>,
     /// Latency of a hop between ranks.
     #[arg(long, value_name = "C", default_value_t = 0.0, allow_hyphen_values = true)]
     pub p2p: f64,
@@ -55,16 +67,33 @@ pub struct SimulateArgs {
     /// Write the timeline as a picture.
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,
-    /// Write the timeline as a Chrome trace, which Perfetto opens; one unit of time is a millisecond there.
+    /// Write the timeline as a Chrome trace, which Perfetto opens; without a plan one unit of time is a millisecond
+    /// there.
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
     /// Write the order as torch's schedule CSV (torchtitan).
     #[arg(long, value_name = "FILE")]
     pub csv: Option<PathBuf>,
-    /// Form of the answer.
-    #[arg(long, value_enum, default_value_t = Format::Human)]
+    /// How to print the answer.
+    #[arg(long, value_enum, default_value_t)]
     pub format: Format,
 }
+
+/// What a plan says itself.
+const OWN_TIMES: [&str; 12] = [
+    "schedule",
+    "ranks",
+    "microbatches",
+    "order",
+    "chunks",
+    "times",
+    "p2p",
+    "group_size",
+    "slices",
+    "vocabulary_times",
+    "memory_cap",
+    "allow_stale_weights",
+];
 
 /// Whose rule on groups of microbatches an interleaved schedule keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -75,117 +104,113 @@ pub enum Rule {
     Torch,
 }
 
-/// Why there is no answer.
-#[derive(Debug, thiserror::Error)]
-pub enum SimulateVerbError {
-    /// The schedule does not exist, or not for this shape.
-    #[error(transparent)]
-    Schedule(#[from] ScheduleError),
-    /// The times are not usable.
-    #[error(transparent)]
-    Simulate(#[from] SimulateError),
-    /// The schedule has no CSV form.
-    #[error(transparent)]
-    Csv(#[from] CsvError),
-    /// A file cannot be written.
-    #[error("{path}: {source}")]
-    Write {
-        /// The file.
-        path: String,
-        /// Why.
-        source: std::io::Error,
-    },
-}
-
-impl SimulateVerbError {
-    /// What to do about it.
-    pub fn hint(&self) -> String {
-        match self {
-            SimulateVerbError::Schedule(error) => error.hint(),
-            SimulateVerbError::Simulate(error) => error.hint(),
-            SimulateVerbError::Csv(error) => error.hint(),
-            SimulateVerbError::Write { .. } => {
-                "name a file in a folder that exists and can be written".into()
-            }
-        }
-    }
-}
-
-/// The JSON document; times in the unit of `--times`.
-#[derive(Debug, Serialize)]
-struct Answer {
-    schedule: String,
-    ranks: u32,
-    microbatches: u32,
-    chunks: u32,
-    makespan: f64,
-    /// Per rank, idle time of the whole step.
-    bubble: Vec<f64>,
-    /// Per rank, idle time between its own first and last operation.
-    span_bubble: Vec<f64>,
-    bubble_fraction: f64,
-    /// Per rank, microbatch-chunks held at once.
-    peak_activations: Vec<Number>,
-    lower_bound: f64,
-}
-
-/// A simulated schedule with what is printed of it.
-struct Simulated {
-    schedule: Schedule,
-    orders: RankOrders,
-    timeline: Timeline,
-    lower_bound: f64,
-    origin: Option<String>,
-}
-
 /// Runs the verb: data on stdout, files where asked for.
 ///
 /// # Errors
-/// [`SimulateVerbError`] for shapes the schedule refuses, unusable times and files that cannot be written.
-pub fn run(args: &SimulateArgs) -> Result<(), SimulateVerbError> {
-    let text = text(args)?;
-    let printed = std::io::stdout().lock().write_all(text.as_bytes());
-    printed.map_err(|source| SimulateVerbError::Write { path: "standard output".into(), source })
+/// Shapes the schedule refuses, unusable times, files that cannot be read or written.
+pub fn run(args: &SimulateArgs) -> Result<Ending, AppError> {
+    output::say(&text(args)?);
+    Ok(Ending::Done)
 }
 
 /// Writes the files asked for and returns what is to be printed.
 ///
 /// # Errors
 /// As [`run`].
-pub fn text(args: &SimulateArgs) -> Result<String, SimulateVerbError> {
-    let simulated = simulated(args)?;
-    write_files(args, &simulated)?;
-    Ok(match args.format {
-        Format::Json => {
-            let answer = answer(args, &simulated);
-            serde_json::to_string_pretty(&answer).unwrap_or_default() + "\n"
-        }
-        Format::Human => human(args, &simulated),
-    })
+pub fn text(args: &SimulateArgs) -> Result<String, AppError> {
+    let simulation = match (&args.plan, &args.order) {
+        (Some(plan), _) => of_plan(args, plan)?,
+        (None, Some(order)) => of_order(args, order)?,
+        (None, None) => of_schedule(args)?,
+    };
+    write_files(args, &simulation)?;
+    match args.format {
+        Format::Json => output::json(&simulation.document()),
+        Format::Human => Ok(simulation.text()),
+    }
 }
 
-fn simulated(args: &SimulateArgs) -> Result<Simulated, SimulateVerbError> {
-    let schedule: Schedule = args.schedule.parse()?;
+/// A plan's pipeline with the plan's costs.
+fn of_plan(args: &SimulateArgs, path: &Path) -> Result<Simulation, AppError> {
+    let plan = Plan::from_json(&path.display().to_string(), &files::read_text(path)?)?;
+    let pipeline = SimulatedPipeline::of(&plan.run())?;
+    let mut simulation =
+        simulated(args, pipeline.schedule.to_string(), pipeline.orders.clone(), &pipeline.costs)?;
+    let step = pipeline.step(&simulation.timeline);
+    if pipeline.staggered {
+        let note = "the next one's first forwards run before this one has ended on all ranks";
+        simulation.notes.push(("steps", note.to_owned()));
+    }
+    let stage_bytes = pipeline.costs.stages.iter().map(|stage| stage.activation_bytes).collect();
+    simulation.of_plan = Some(PlanFigures { stage_bytes, step, outside: pipeline.outside });
+    Ok(simulation)
+}
+
+/// The order a CSV gives, with the times of the flags.
+fn of_order(args: &SimulateArgs, path: &Path) -> Result<Simulation, AppError> {
+    let orders = from_torch_csv(&files::read_text(path)?).map_err(|error| AppError::Content {
+        origin: path.display().to_string(),
+        message: error.to_string(),
+        hint: Some(error.hint()),
+    })?;
+    let costs = costs(args, orders.stages(), 1);
+    let name = path.file_stem().map_or_else(|| "order".to_owned(), |stem| stem.to_string_lossy().into_owned());
+    simulated(args, name, orders, &costs)
+}
+
+/// A schedule by its name, with the times of the flags.
+fn of_schedule(args: &SimulateArgs) -> Result<Simulation, AppError> {
+    let schedule: Schedule = args.schedule.as_deref().unwrap_or_default().parse().map_err(refused)?;
     let shape = shape(args);
-    let sizes = schedule.kind.check(&ScheduleShape { vocabulary: schedule.vocabulary, ..shape })?;
-    let slices = f64::from(sizes.q);
-    let ChunkTimes { forward, input_grad, weight_grad } = args.times;
-    let times = [forward, input_grad, weight_grad].map(|time| time / slices);
-    let mut costs = OpCosts::uniform(sizes.p * sizes.v, times[0], times[1], times[2]).with_latency(args.p2p);
-    costs.vocabulary = args.vocabulary_times.unwrap_or_default();
-    let (orders, bound, origin) = if schedule.kind == ScheduleKind::Auto {
+    let sizes = schedule.kind.check(&ScheduleShape { vocabulary: schedule.vocabulary, ..shape });
+    let sizes = sizes.map_err(refused)?;
+    let costs = costs(args, sizes.p * sizes.v, sizes.q);
+    let mut simulation = if schedule.kind == ScheduleKind::Auto {
         let options = AutoOptions { replicated_weights: true, ..AutoOptions::default() };
-        let found = auto_schedule(&shape, &costs, &options)?;
-        (found.orders, found.lower_bound, Some(found.origin))
+        let found = auto_schedule(&shape, &costs, &options).map_err(refused)?;
+        let mut simulation = simulated(args, schedule.to_string(), found.orders, &costs)?;
+        simulation.lower_bound = found.lower_bound.min(simulation.timeline.makespan);
+        simulation.notes.push(("found as", found.origin));
+        simulation
     } else {
-        let orders = generate_for(schedule, &shape, &costs)?;
-        let bound = lower_bound(&orders, &costs);
-        (orders, bound, None)
+        let orders = generate_for(schedule, &shape, &costs).map_err(refused)?;
+        simulated(args, schedule.to_string(), orders, &costs)?
     };
-    let timeline = record(&orders, &costs)?;
+    if simulation.orders.pipelines() > 1 {
+        simulation.notes.push(("weights", "every rank holds two stages' copies".to_owned()));
+    }
+    if !schedule.kind.is_synchronous() {
+        simulation.notes.push(("training", "works on stale weights: check convergence".to_owned()));
+    }
+    Ok(simulation)
+}
+
+fn simulated(
+    args: &SimulateArgs,
+    schedule: String,
+    orders: RankOrders,
+    costs: &OpCosts,
+) -> Result<Simulation, AppError> {
+    let drawn = args.svg.is_some() || args.trace.is_some();
+    if drawn && orders.len() > MOST_DRAWN_OPS {
+        return Err(AppError::usage(
+            format!("{} operations are more than a picture or trace holds ({MOST_DRAWN_OPS})", orders.len()),
+            "use fewer microbatches, or leave out --svg and --trace",
+        ));
+    }
+    let printed = args.format == Format::Human && orders.len() <= MOST_TEXT_OPS;
+    let run = if drawn || printed { record } else { simulate };
+    let timeline = run(&orders, costs).map_err(|error| AppError::Other {
+        message: error.to_string(),
+        hint: Some(error.hint()),
+    })?;
     // A bound summed in another order may end up a rounding error above what it bounds.
-    let lower_bound = bound.min(timeline.makespan);
-    Ok(Simulated { schedule, orders, timeline, lower_bound, origin })
+    let lower_bound = lower_bound(&orders, costs).min(timeline.makespan);
+    Ok(Simulation { schedule, orders, timeline, lower_bound, notes: Vec::new(), of_plan: None })
+}
+
+fn refused(error: cost_models::schedule::ScheduleError) -> AppError {
+    AppError::Other { message: error.to_string(), hint: Some(error.hint()) }
 }
 
 fn shape(args: &SimulateArgs) -> ScheduleShape {
@@ -199,101 +224,34 @@ fn shape(args: &SimulateArgs) -> ScheduleShape {
         slices: args.slices,
         allow_asynchronous: args.allow_stale_weights,
         memory_limit: args.memory_cap.map(MemoryLimit::Chunks),
-        times: args.times,
-        ..ScheduleShape::new(args.ranks, args.microbatches)
+        times: args.times.unwrap_or_default(),
+        ..ScheduleShape::new(args.ranks.unwrap_or_default(), args.microbatches.unwrap_or_default())
     }
 }
 
-fn write_files(args: &SimulateArgs, simulated: &Simulated) -> Result<(), SimulateVerbError> {
-    let Simulated { orders, timeline, .. } = simulated;
+fn costs(args: &SimulateArgs, stages: u32, slices: u32) -> OpCosts {
+    let ChunkTimes { forward, input_grad, weight_grad } = args.times.unwrap_or_default();
+    let [f, i, w] = [forward, input_grad, weight_grad].map(|time| time / f64::from(slices));
+    let vocabulary = args.vocabulary_times.unwrap_or_default();
+    OpCosts { vocabulary, ..OpCosts::uniform(stages, f, i, w).with_latency(args.p2p) }
+}
+
+fn write_files(args: &SimulateArgs, simulation: &Simulation) -> Result<(), AppError> {
+    let Simulation { orders, timeline, of_plan, .. } = simulation;
+    let held = of_plan.as_ref().map_or(Held::Chunks, |plan| Held::Bytes(&plan.stage_bytes));
+    let (unit, microseconds) = if of_plan.is_some() { ("s", 1e6) } else { ("time", 1e3) };
     if let Some(path) = &args.svg {
-        write(path, &timeline_svg::render(orders, timeline, &title(args, simulated), "time"))?;
+        files::write_text(path, &timeline_svg::render(orders, timeline, &simulation.title(), unit, held))?;
     }
     if let Some(path) = &args.trace {
-        write(path, &timeline_trace::render(orders, timeline, 1000.0))?;
+        files::write_text(path, &timeline_trace::render(orders, timeline, microseconds, held))?;
     }
     if let Some(path) = &args.csv {
-        write(path, &to_torch_csv(orders)?)?;
+        let csv = to_torch_csv(orders)
+            .map_err(|error| AppError::Other { message: error.to_string(), hint: Some(error.hint()) })?;
+        files::write_text(path, &csv)?;
     }
     Ok(())
-}
-
-fn write(path: &Path, text: &str) -> Result<(), SimulateVerbError> {
-    let failed = |source| SimulateVerbError::Write { path: path.display().to_string(), source };
-    std::fs::write(path, text).map_err(failed)
-}
-
-fn answer(args: &SimulateArgs, simulated: &Simulated) -> Answer {
-    let Simulated { schedule, orders, timeline, .. } = simulated;
-    Answer {
-        schedule: schedule.to_string(),
-        ranks: args.ranks,
-        microbatches: args.microbatches,
-        chunks: orders.chunks(),
-        makespan: timeline.makespan,
-        bubble: timeline.bubbles(),
-        span_bubble: timeline.span_bubbles(),
-        bubble_fraction: timeline.bubble_fraction(),
-        peak_activations: timeline.peak_activations().into_iter().map(|peak| chunks(orders, peak)).collect(),
-        lower_bound: simulated.lower_bound,
-    }
-}
-
-/// Slices held, in microbatches.
-fn chunks(orders: &RankOrders, held: u32) -> Number {
-    let slices = orders.slices();
-    let fraction = || Number::from_f64(f64::from(held) / f64::from(slices));
-    if held.is_multiple_of(slices) {
-        Number::from(held / slices)
-    } else {
-        fraction().unwrap_or(Number::from(0))
-    }
-}
-
-fn title(args: &SimulateArgs, simulated: &Simulated) -> String {
-    let chunks = match simulated.orders.chunks() {
-        1 => String::new(),
-        chunks => format!(" x {chunks} chunks"),
-    };
-    let idle = 100.0 * simulated.timeline.bubble_fraction();
-    let schedule = simulated.schedule;
-    format!("{schedule}, {} ranks{chunks}, {} microbatches: {idle:.1} % idle", args.ranks, args.microbatches)
-}
-
-fn human(args: &SimulateArgs, simulated: &Simulated) -> String {
-    let Simulated { orders, timeline, lower_bound, .. } = simulated;
-    let peaks = timeline.peak_activations();
-    let worst = peaks.iter().copied().max().unwrap_or(0);
-    let mut text = format!("{}\n\n", title(args, simulated));
-    if timeline.ranks.iter().map(|rank| rank.spans.len()).sum::<usize>() <= 50_000 {
-        text.push_str(&timeline_text::render(orders, timeline, 96, 16));
-        text.push('\n');
-    }
-    text.push_str(&format!("  makespan     {}\n", shortest(timeline.makespan)));
-    text.push_str(&format!("  lower bound  {}\n", shortest(*lower_bound)));
-    text.push_str(&format!(
-        "  bubble       {} (makespan less busiest rank), {} inside a rank's span\n",
-        shortest(timeline.makespan_bubble()),
-        shortest(timeline.span_bubble())
-    ));
-    text.push_str(&format!("  activations  up to {} microbatch-chunks on a rank\n", chunks(orders, worst)));
-    if let Some(origin) = &simulated.origin {
-        text.push_str(&format!("  found as     {origin}\n"));
-    }
-    if orders.pipelines() > 1 {
-        text.push_str("  weights      every rank holds two stages' copies\n");
-    }
-    if !simulated.schedule.kind.is_synchronous() {
-        text.push_str("  training     works on stale weights: check convergence\n");
-    }
-    text
-}
-
-/// Up to six significant digits, no trailing zeros.
-fn shortest(value: f64) -> String {
-    let digits = 5 - value.abs().max(1.0).log10().floor() as i32;
-    let text = format!("{value:.*}", digits.clamp(0, 6) as usize);
-    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
 }
 
 fn times(text: &str) -> Result<ChunkTimes, String> {

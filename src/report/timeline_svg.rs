@@ -6,7 +6,9 @@ use std::fmt::Write;
 
 use cost_models::schedule::{OpKind, OpSpan, RankOrders, Timeline};
 
-use super::timeline_text::chunk;
+use super::number::gib;
+use super::timeline::{Held, chunk};
+use cluster_profiles::Bytes;
 
 const LEFT: f64 = 64.0;
 const RIGHT: f64 = 76.0;
@@ -29,14 +31,16 @@ const STYLE: &str = "text{font:11px system-ui,sans-serif;fill:#1c2733}.t{font-si
 struct Canvas<'a> {
     orders: &'a RankOrders,
     timeline: &'a Timeline,
+    held: Held<'a>,
     row: f64,
     text: String,
 }
 
 /// The picture. `unit` names what a time of 1 is, for the axis.
-pub fn render(orders: &RankOrders, timeline: &Timeline, title: &str, unit: &str) -> String {
+#[must_use]
+pub fn render(orders: &RankOrders, timeline: &Timeline, title: &str, unit: &str, held: Held) -> String {
     let row = (900.0 / timeline.ranks.len().max(1) as f64).clamp(13.0, 26.0);
-    let mut canvas = Canvas { orders, timeline, row, text: String::new() };
+    let mut canvas = Canvas { orders, timeline, held, row, text: String::new() };
     canvas.open(title);
     canvas.legend();
     for rank in 0..timeline.ranks.len() {
@@ -187,24 +191,24 @@ impl Canvas<'_> {
         ));
     }
 
-    /// Held microbatch-stages of the first, the fullest and the last rank.
+    /// What the first, the fullest and the last rank hold.
     fn memory(&mut self) {
-        let peaks = self.timeline.peak_activations();
-        let worst = (0..peaks.len()).rev().max_by_key(|&rank| peaks[rank]).unwrap_or(0);
-        let last = peaks.len().saturating_sub(1);
-        let mut shown = vec![0, worst, last];
+        let ranks = self.timeline.ranks.len();
+        let peaks: Vec<f64> =
+            (0..ranks).map(|rank| self.held.peak(self.orders, self.timeline, rank)).collect();
+        let worst = (0..ranks).rev().max_by(|&a, &b| peaks[a].total_cmp(&peaks[b])).unwrap_or(0);
+        let mut shown = vec![0, worst, ranks.saturating_sub(1)];
         shown.dedup();
         if shown.first() == shown.last() {
             shown.truncate(shown.len().saturating_sub(1).max(1));
         }
         let top = self.bottom() + 34.0;
-        let most = f64::from(peaks.get(worst).copied().unwrap_or(0).max(1));
-        let slices = f64::from(self.orders.slices());
-        self.add(format_args!(
-            "<text x=\"{LEFT}\" y=\"{:.1}\">activations held, microbatch-chunks (most {})</text>\n",
-            top + 6.0,
-            most / slices
-        ));
+        let most = peaks.get(worst).copied().unwrap_or(0.0).max(f64::MIN_POSITIVE);
+        let label = match self.held {
+            Held::Chunks => format!("activations held, microbatch-chunks (most {most})"),
+            Held::Bytes(_) => format!("activations held (most {} GiB)", gib(Bytes(most))),
+        };
+        self.add(format_args!("<text x=\"{LEFT}\" y=\"{:.1}\">{label}</text>\n", top + 6.0));
         for (at, rank) in shown.into_iter().enumerate() {
             let path = self.curve(rank, top + 14.0, most);
             self.add(format_args!(
@@ -223,7 +227,7 @@ impl Canvas<'_> {
         let height = |held: f64| top + MEMORY * (1.0 - held / most);
         let mut path = format!("M{LEFT} {:.1}", height(0.0));
         let (mut column, mut held, mut highest) = (f64::NEG_INFINITY, 0.0f64, 0.0f64);
-        for (time, now) in self.timeline.held_over_time(rank, |_| 1.0) {
+        for (time, now) in self.held.over_time(self.orders, self.timeline, rank) {
             let x = self.x(time).round();
             if x > column {
                 let _ = write!(path, "V{:.1}V{:.1}H{x:.0}", height(highest), height(held));

@@ -1,5 +1,6 @@
 //! A recorded timeline as text for a terminal.
 
+use super::timeline::chunk;
 use cost_models::schedule::{OpSpan, RankOrders, Timeline};
 
 /// A line per rank, `width` columns for the step. An operation shows its letter (lower case for every second chunk) and,
@@ -54,9 +55,4 @@ fn label(orders: &RankOrders, span: &OpSpan, mate: Option<&OpSpan>, room: usize)
     let both = || std::iter::once(span).chain(mate);
     let full: String = both().map(|span| format!("{}{}", letter(span), span.op.microbatch)).collect();
     if full.len() <= room { full } else { both().map(letter).collect() }
-}
-
-/// Which of its rank's stages the operation belongs to.
-pub(super) fn chunk(orders: &RankOrders, span: &OpSpan) -> u32 {
-    u32::from(span.op.stage) / orders.ranks()
 }

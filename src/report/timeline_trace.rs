@@ -1,5 +1,6 @@
 //! A recorded timeline in Chrome's trace event format, which Perfetto opens.
 
+use super::timeline::Held;
 use cost_models::schedule::{RankOrders, Timeline};
 use serde::Serialize;
 
@@ -35,10 +36,15 @@ enum Args<'a> {
     Held { held: f64 },
 }
 
-/// The JSON document: one thread per rank, one complete event per operation, one counter of held microbatch-stages per
+/// The JSON document: one thread per rank, one complete event per operation, one counter of what is held per
 /// rank. `microseconds` is the length of one unit of the timeline.
-pub fn render(orders: &RankOrders, timeline: &Timeline, microseconds: f64) -> String {
+#[must_use]
+pub fn render(orders: &RankOrders, timeline: &Timeline, microseconds: f64, held: Held) -> String {
     let names: Vec<String> = (0..timeline.ranks.len()).map(|rank| format!("rank {rank}")).collect();
+    let counter = match held {
+        Held::Chunks => "activations",
+        Held::Bytes(_) => "activation bytes",
+    };
     let mut events: Vec<Event> = Vec::new();
     for (rank, line) in timeline.ranks.iter().enumerate() {
         events.push(event("thread_name".into(), "M", rank, Args::Name { name: &names[rank] }));
@@ -52,10 +58,9 @@ pub fn render(orders: &RankOrders, timeline: &Timeline, microseconds: f64) -> St
                 ..event(format!("{}{} stage {}", op.kind.letter(), op.microbatch, op.stage), "X", rank, args)
             }
         }));
-        let held = timeline.held_over_time(rank, |_| 1.0 / f64::from(orders.slices()));
-        events.extend(held.into_iter().map(|(time, held)| Event {
+        events.extend(held.over_time(orders, timeline, rank).into_iter().map(|(time, held)| Event {
             ts: Some(time * microseconds),
-            ..event(format!("activations of rank {rank}"), "C", rank, Args::Held { held })
+            ..event(format!("{counter} of rank {rank}"), "C", rank, Args::Held { held })
         }));
     }
     serde_json::to_string(&Trace { events, unit: "ms" }).unwrap_or_default()

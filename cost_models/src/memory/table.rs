@@ -93,6 +93,20 @@ impl<'a> MemoryTable<'a> {
         saved.sum()
     }
 
+    /// Bytes a microbatch in flight holds of a stage: what is saved, and what passes of a split output layer keep.
+    #[must_use]
+    pub fn held_bytes(&self, stage: &Stage) -> f64 {
+        self.stage_saved(stage) + self.pass_bytes()
+    }
+
+    /// What a microbatch in flight keeps more of every stage where all ranks run passes of the output layer.
+    fn pass_bytes(&self) -> f64 {
+        if self.vocabulary == Vocabulary::Whole {
+            return 0.0;
+        }
+        self.context.traits().pipeline.vocabulary_pass_tensors * self.context.residual()
+    }
+
     /// Whether the `blocks`-th block of a stage is copied to the host.
     fn offloaded(&self, block: bool, blocks: u32) -> bool {
         block && blocks <= self.context.runtime.facts.offloaded_layers / self.context.parallel.vpp
@@ -197,7 +211,7 @@ impl<'a> MemoryTable<'a> {
         }
         held.state += embedding.scaled(1.0 / ranks);
         held.state += head.scaled(1.0 / ranks);
-        let extra = context.traits().pipeline.vocabulary_pass_tensors * context.residual();
+        let extra = self.pass_bytes();
         held.chunk_bytes.iter_mut().for_each(|bytes| *bytes += extra);
     }
 

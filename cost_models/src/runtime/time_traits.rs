@@ -80,6 +80,9 @@ pub struct TimeTraits {
     /// How many parameters share one gradient reduction: at least `parameters`, and `per_rank` for each
     /// data-parallel rank.
     pub bucket: Bucket,
+    /// Whether all ranks meet before the optimizer step, so that no schedule lets the next step start early.
+    #[serde(default)]
+    pub synchronous_steps: bool,
     /// How keys and values meet the queries of other context-parallel ranks.
     pub context_exchange: ContextExchange,
     /// How tokens travel to their experts.

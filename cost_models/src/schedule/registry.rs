@@ -10,7 +10,6 @@ use super::op::Op;
 use super::orders::{OrderParts, RankOrders, Vocabulary};
 use super::placement::Placement;
 use super::shape::{Rules, ScheduleShape, Sizes, check_sizes};
-use super::timeline::Timeline;
 
 /// What a schedule's file says about it.
 pub struct Definition {
@@ -36,8 +35,10 @@ pub struct Definition {
     pub default_slices: Option<u32>,
     /// Split of the output layer the schedule is made for.
     pub vocabulary: Vocabulary,
-    /// Whether its runtime lets the next step start before this one has ended everywhere (optimizer post-validation):
-    /// a step then takes [`Timeline::staggered_step`](super::Timeline::staggered_step).
+    /// Whether its authors' runtime lets the next step start before this one has ended everywhere (optimizer
+    /// post-validation): a step then takes
+    /// [`Timeline::staggered_step`](super::Timeline::staggered_step). Runtimes with
+    /// [`synchronous_steps`](crate::runtime::TimeTraits::synchronous_steps) do not.
     pub staggered: bool,
     /// Orders with the output layer split over the ranks, where there are.
     pub vocabulary_orders: Option<VocabularyOrders>,
@@ -125,11 +126,6 @@ impl ScheduleKind {
     /// Whether the output layer may be split over the ranks with the suffixes `-vocab1` and `-vocab2`.
     pub fn takes_vocabulary(self) -> bool {
         self.definition().vocabulary_orders.is_some()
-    }
-
-    /// The time from one step to the next: the makespan, or less where the runtime staggers steps.
-    pub fn step_time(self, timeline: &Timeline) -> f64 {
-        if self.definition().staggered { timeline.staggered_step() } else { timeline.makespan }
     }
 
     /// Checks a shape without generating anything.

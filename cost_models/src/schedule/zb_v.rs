@@ -21,6 +21,7 @@ pub(super) const DEFINITION: Definition = Definition {
     source: "torch ScheduleZBVZeroBubble; arXiv:2405.15362",
     placement: Placement::V,
     splits_backward: true,
+    staggered: true,
     default_chunks: 2,
     rules: two_chunks,
     orders: Generator::PerRank(order),

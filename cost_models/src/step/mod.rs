@@ -8,14 +8,17 @@
 mod closed_form;
 pub mod data_parallel;
 mod error;
+mod op_costs;
 mod optimizer;
 mod pipeline;
+mod simulated_pipeline;
 mod stages;
 
-pub use closed_form::{one_f_one_b_upper, zero_bubble};
+pub use closed_form::one_f_one_b_upper;
 pub use error::StepError;
 pub use optimizer::optimizer_time;
 pub use pipeline::{PipelineTime, PreparedSchedule};
+pub use simulated_pipeline::{Outside, SimulatedPipeline};
 pub use stages::{StageCost, StageCosts};
 
 use crate::estimate::TimeBreakdown;

@@ -67,7 +67,7 @@ impl StageCosts {
     pub fn of(run: &TrainingRun) -> Result<Self, StepError> {
         check(run)?;
         let context = LayerContext::of(run);
-        let split = super::pipeline::splits_head(run);
+        let split = super::op_costs::splits_head(run);
         let mut table = LayerTable { context: &context, run, split, entries: Vec::new() };
         let stages = run.stages.0.iter().map(|stage| table.stage(stage)).collect();
         let split_head = split.then(|| table.share_of_head());
