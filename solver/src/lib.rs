@@ -57,6 +57,7 @@ pub mod partition;
 pub mod placement;
 pub mod problem;
 pub mod relaxed;
+pub mod schedule_ilp;
 pub mod search;
 pub mod solution;
 pub mod solve;

@@ -95,7 +95,7 @@ impl<'a> Problem<'a> {
             .extend(sizes.iter().filter(|(_, size)| *size == 0).map(|(what, _)| format!("the {what} is 0")));
         let engine = engine(&self.runtime.name);
         let schedules = self.constraints.fixed_names(crate::term::Field::Schedule);
-        if !schedules.is_empty() && !schedules.iter().any(|name| engine.schedules.contains(name)) {
+        if !schedules.is_empty() && !schedules.iter().any(|name| engine.runs(name)) {
             faults.push(format!(
                 "{} does not run {}; it runs {}",
                 engine.name,

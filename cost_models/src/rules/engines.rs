@@ -3,6 +3,7 @@
 use super::pipeline::*;
 use super::rule::Rule;
 use super::sizes::*;
+use crate::schedule::Schedule;
 
 /// How freely an engine deals out layers over stages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -30,8 +31,10 @@ pub struct Engine {
     pub name: &'static str,
     /// ZeRO stages it has.
     pub zero_stages: &'static [u8],
-    /// Schedules it runs; with one pipeline rank all are the same.
+    /// Schedules it runs that a search looks at; with one pipeline rank all are the same.
     pub schedules: &'static [&'static str],
+    /// Whether it takes the order of operations as torch's schedule CSV, and so runs any schedule that has one.
+    pub reads_orders: bool,
     /// Stage maps it accepts.
     pub stages: StageFreedom,
     /// Recompute it offers.
@@ -192,11 +195,21 @@ const JAX_RULES: &[&Rule] = &[
     &EVEN_STAGES,
 ];
 
+impl Engine {
+    /// Whether it runs a schedule, by name or by its order.
+    #[must_use]
+    pub fn runs(&self, schedule: &str) -> bool {
+        let by_order = || schedule.parse().is_ok_and(|schedule: Schedule| schedule.has_torch_csv());
+        self.schedules.contains(&schedule) || (self.reads_orders && by_order())
+    }
+}
+
 /// What most engines share.
 const BASE: Engine = Engine {
     name: "",
     zero_stages: &[0, 1],
     schedules: &["1f1b", "interleaved-1f1b"],
+    reads_orders: false,
     stages: StageFreedom::Own,
     recompute: RecomputeFreedom::Layers,
     pipeline: true,
@@ -283,10 +296,17 @@ pub const ENGINES: &[Engine] = &[
             "gpipe",
             "looped-bfs",
             "zb-h1",
+            "zb-h2",
             "interleaved-zb",
             "zb-v",
+            "v-half",
+            "v-min",
+            "1f1b-v",
+            "generalized-interleaved",
+            "generalized-interleaved-half",
             "dualpipev",
         ],
+        reads_orders: true,
         stages: StageFreedom::Listed,
         recompute: RecomputeFreedom::AllOrNone,
         context: true,

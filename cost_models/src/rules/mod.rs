@@ -128,8 +128,11 @@ const MISSING: &[Missing] = &[
     Missing {
         id: "E8",
         what: "such a schedule",
-        used: |engine, p| p.pp > 1 && !engine.schedules.contains(&p.schedule.as_str()),
-        hint: |engine| Some(format!("it runs {}", engine.schedules.join(", "))),
+        used: |engine, p| p.pp > 1 && !engine.runs(&p.schedule),
+        hint: |engine| {
+            let others = if engine.reads_orders { ", and any other of one pipeline by its order" } else { "" };
+            Some(format!("it runs {}{others}", engine.schedules.join(", ")))
+        },
     },
     Missing {
         id: "E9",

@@ -20,6 +20,7 @@ pub(super) const DEFINITION: Definition = Definition {
     source: "Megatron-LM pipeline_parallel/combined_1f1b.py",
     default_chunks: 2,
     rules,
+    grouped: true,
     orders: Generator::PerRank(|sizes, rank| super::interleaved::order(sizes, rank, true)),
     ..Definition::LOOPED
 };

@@ -32,10 +32,22 @@ pub(super) const DEFINITION: Definition = Definition {
 
 fn rules(sizes: &Sizes, rules: &mut Rules) {
     super::one_f_one_b::one_chunk(sizes, rules);
-    rules.require(sizes.p.is_multiple_of(2), "ranks", sizes.p, "DualPipe needs an even number of ranks", "add a rank");
+    rules.require(
+        sizes.p.is_multiple_of(2),
+        "ranks",
+        sizes.p,
+        "DualPipe needs an even number of ranks",
+        "add a rank",
+    );
     let enough = sizes.m >= 2 * sizes.p && sizes.m.is_multiple_of(2);
     let hint = format!("use an even number of at least {} microbatches", 2 * sizes.p);
-    rules.require(enough, "microbatches", sizes.m, "DualPipe needs an even number of at least 2p microbatches", &hint);
+    rules.require(
+        enough,
+        "microbatches",
+        sizes.m,
+        "DualPipe needs an even number of at least 2p microbatches",
+        &hint,
+    );
 }
 
 fn order(sizes: &Sizes, rank: u32) -> Vec<Op> {
@@ -131,7 +143,11 @@ fn cool_down(e: &mut Emitter, before_turn: u32, after: u32) {
     for k in 0..after {
         let turn = k == after / 2;
         split |= turn && after.is_multiple_of(2);
-        if split { e.split_backward(1) } else { e.backward(1) }
+        if split {
+            e.split_backward(1)
+        } else {
+            e.backward(1)
+        }
         split |= turn;
         if split { e.split_backward(0) } else { e.backward(0) }
     }

@@ -30,5 +30,11 @@ pub(super) const DEFINITION: Definition = Definition {
 fn rules(sizes: &Sizes, rules: &mut Rules) {
     super::zb_v::two_chunks(sizes, rules);
     let hint = format!("use at least {} microbatches", 2 * sizes.p);
-    rules.require(sizes.m >= 2 * sizes.p, "microbatches", sizes.m, "DualPipeV needs at least 2p microbatches", &hint);
+    rules.require(
+        sizes.m >= 2 * sizes.p,
+        "microbatches",
+        sizes.m,
+        "DualPipeV needs at least 2p microbatches",
+        &hint,
+    );
 }

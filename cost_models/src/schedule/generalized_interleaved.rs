@@ -21,6 +21,7 @@ pub(super) const DEFINITION: Definition = Definition {
     source: "sail-sg/zero-bubble-pipeline-parallelism group_interleaved_1f1b.py; arXiv:2503.01328",
     splits_backward: true,
     default_chunks: 2,
+    grouped: true,
     orders: Generator::PerRank(|sizes, rank| order(sizes, rank, sizes.group.unwrap_or(sizes.p))),
     ..Definition::LOOPED
 };

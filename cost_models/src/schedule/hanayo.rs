@@ -24,6 +24,7 @@ pub(super) const DEFINITION: Definition = Definition {
     placement: Placement::Wave,
     default_chunks: 2,
     rules,
+    grouped: true,
     orders: Generator::PerRank(order),
     ..Definition::LOOPED
 };

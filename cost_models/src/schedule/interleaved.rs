@@ -19,6 +19,7 @@ pub(super) const DEFINITION: Definition = Definition {
     source: "torch ScheduleInterleaved1F1B; Megatron-LM pipeline_parallel/schedules.py; arXiv:2104.04473",
     default_chunks: 2,
     rules,
+    grouped: true,
     orders: Generator::PerRank(|sizes, rank| order(sizes, rank, false)),
     ..Definition::LOOPED
 };

@@ -135,8 +135,11 @@ impl Grid {
     fn move_backward(&mut self, rank: usize, column: usize, op: Op) {
         let (stage, j) = (usize::from(op.stage), op.microbatch as usize);
         let last = 2 * self.p - 1;
-        let input =
-            if stage < last { self.backward_at[self.index(stage + 1, j)] } else { self.forward_at[self.index(last, j)] };
+        let input = if stage < last {
+            self.backward_at[self.index(stage + 1, j)]
+        } else {
+            self.forward_at[self.index(last, j)]
+        };
         let own = if j > 0 { self.backward_at[self.index(stage, j - 1)].map(|end| end - 1) } else { None };
         let earliest = own.max(input).map_or(0, |slot| slot + 1);
         let cells = &mut self.ranks[rank];

@@ -4,7 +4,7 @@ use super::error::{OrderFault, OrdersError};
 use super::op::{Op, OpKind};
 
 /// The largest number of operations a schedule may have; more is refused instead of exhausting memory.
-pub const MAX_OPS: u64 = 100_000_000;
+pub const MAX_OPS: u64 = 30_000_000;
 
 /// How the output layer is split over the ranks, if it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, PartialOrd, Ord)]

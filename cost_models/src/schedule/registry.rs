@@ -33,6 +33,8 @@ pub struct Definition {
     pub default_chunks: u32,
     /// Slices of a sequence when the shape leaves it open; `None` where sequences stay whole.
     pub default_slices: Option<u32>,
+    /// Whether the size of microbatch groups changes the order.
+    pub grouped: bool,
     /// Split of the output layer the schedule is made for.
     pub vocabulary: Vocabulary,
     /// Whether its authors' runtime lets the next step start before this one has ended everywhere (optimizer
@@ -74,6 +76,7 @@ impl Definition {
         offloaded_chunks: |_| 0,
         default_chunks: 1,
         default_slices: None,
+        grouped: false,
         vocabulary: Vocabulary::Whole,
         staggered: false,
         vocabulary_orders: None,

@@ -7,6 +7,8 @@
 use super::error::{OrderFault, OrdersError};
 use super::op::{Op, OpKind};
 use super::orders::{MAX_OPS, OrderParts, RankOrders, Vocabulary};
+use super::registry::Schedule;
+use super::ScheduleKind;
 
 /// Why a CSV is not a schedule.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -67,6 +69,20 @@ impl CsvError {
                 "choose a schedule of one pipeline with whole sequences".into()
             }
         }
+    }
+}
+
+impl Schedule {
+    /// Whether its order can be written as torch's CSV and run from it: whole sequences through one pipeline, training
+    /// as without one, nothing that an order does not say.
+    #[must_use]
+    pub fn has_torch_csv(self) -> bool {
+        let definition = self.kind.definition();
+        definition.synchronous
+            && definition.placement.pipelines() == 1
+            && definition.default_slices.is_none()
+            && self.vocabulary == Vocabulary::Whole
+            && !matches!(self.kind, ScheduleKind::PipeoffloadHalf | ScheduleKind::PipeoffloadFull)
     }
 }
 

@@ -23,6 +23,7 @@ pub(super) const DEFINITION: Definition = Definition {
     summary: "1F1B with the weight gradients after all input gradients",
     source: "arXiv:2405.18047; the place of the weight gradients is inferred",
     splits_backward: true,
+    grouped: true,
     rules: super::one_f_one_b::one_chunk,
     orders: Generator::PerRank(order),
     ..Definition::LOOPED

@@ -49,16 +49,18 @@ pub(super) fn block(p: u32) -> Block {
 fn vocabulary_orders(sizes: &Sizes, vocabulary: Vocabulary) -> Vec<Vec<Op>> {
     let barriers = if vocabulary == Vocabulary::TwoBarriers { 2 } else { 1 };
     let ranks = block(sizes.p).0.into_iter().zip(0..);
-    ranks.map(|([fa, fb, ib, ia], rank)| {
-        let later = [fa, fb, ib + PERIOD * barriers, ia + PERIOD * barriers];
-        let mut slots = slots(&later, rank, sizes);
-        let pass = |j: u32| 3 * sizes.p - 2 + PERIOD * j + 3;
-        slots.extend((0..sizes.m).map(|j| (pass(j), Op::new(OpKind::S, rank, j))));
-        slots.extend((0..sizes.m).map(|j| (pass(j + 1), Op::new(OpKind::T, rank, j))));
-        // A pass lies half a slot after the operation of its slot, `T` of the microbatch before first.
-        slots.sort_by_key(|&(slot, op)| (slot, op.kind.is_vocabulary(), op.kind == OpKind::S));
-        slots.into_iter().map(|(_, op)| op).collect()
-    }).collect()
+    ranks
+        .map(|([fa, fb, ib, ia], rank)| {
+            let later = [fa, fb, ib + PERIOD * barriers, ia + PERIOD * barriers];
+            let mut slots = slots(&later, rank, sizes);
+            let pass = |j: u32| 3 * sizes.p - 2 + PERIOD * j + 3;
+            slots.extend((0..sizes.m).map(|j| (pass(j), Op::new(OpKind::S, rank, j))));
+            slots.extend((0..sizes.m).map(|j| (pass(j + 1), Op::new(OpKind::T, rank, j))));
+            // A pass lies half a slot after the operation of its slot, `T` of the microbatch before first.
+            slots.sort_by_key(|&(slot, op)| (slot, op.kind.is_vocabulary(), op.kind == OpKind::S));
+            slots.into_iter().map(|(_, op)| op).collect()
+        })
+        .collect()
 }
 
 fn orders(sizes: &Sizes) -> Result<RankOrders, ScheduleError> {

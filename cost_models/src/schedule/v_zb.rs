@@ -10,8 +10,8 @@
 //! times and m >= 2p.
 
 use super::auto::{AutoOptions, Objective, search};
-use super::error::ScheduleError;
 use super::costs::OpCosts;
+use super::error::ScheduleError;
 use super::orders::RankOrders;
 use super::placement::Placement;
 use super::registry::{Definition, Generator};

@@ -23,7 +23,8 @@ pub(super) const DEFINITION: Definition = Definition {
     rules: super::one_f_one_b::one_chunk,
     orders: Generator::Searched(|sizes, costs| {
         let limit = MemoryLimit::Chunks(2 * sizes.p);
-        let options = AutoOptions { objective: Objective::Span, memory_limit: Some(limit), ..AutoOptions::default() };
+        let options =
+            AutoOptions { objective: Objective::Span, memory_limit: Some(limit), ..AutoOptions::default() };
         Ok(search(sizes, costs, &options)?.orders)
     }),
     ..Definition::LOOPED

@@ -29,7 +29,13 @@ fn rules(sizes: &Sizes, rules: &mut Rules) {
     super::one_f_one_b::one_chunk(sizes, rules);
     let least = 2 * sizes.p - 1;
     let hint = format!("use at least {least} microbatches, or zb-h1");
-    rules.require(sizes.m >= least, "microbatches", sizes.m, "ZB-H2 needs at least 2p - 1 microbatches", &hint);
+    rules.require(
+        sizes.m >= least,
+        "microbatches",
+        sizes.m,
+        "ZB-H2 needs at least 2p - 1 microbatches",
+        &hint,
+    );
 }
 
 fn order(sizes: &Sizes, rank: u32) -> Vec<Op> {

@@ -22,6 +22,7 @@ pub(super) const DEFINITION: Definition = Definition {
     source: "arXiv:2402.03791; the order is inferred from its description",
     splits_backward: true,
     default_chunks: 2,
+    grouped: true,
     orders: Generator::PerRank(order),
     ..Definition::LOOPED
 };

@@ -7,7 +7,8 @@ use crate::launch::{Exported, LaunchFile, shell};
 use crate::plan::Plan;
 use cluster_profiles::Precision;
 use cost_models::model::Layer;
-use cost_models::schedule::{self, GroupRule, Schedule, ScheduleShape};
+use cost_models::schedule::to_torch_csv;
+use cost_models::step::SimulatedPipeline;
 use cost_models::{Optimizer, Recompute};
 
 /// Name of the module that holds the configuration.
@@ -230,16 +231,8 @@ fn schedule_csv(plan: &Plan) -> Result<Option<String>, String> {
     if p.pp == 1 || SCHEDULES.iter().any(|(ours, _)| *ours == p.schedule) {
         return Ok(None);
     }
-    let wrong = |error: String| format!("schedule {}: {error}", p.schedule);
-    let schedule: Schedule =
-        p.schedule.parse().map_err(|error: schedule::ScheduleError| wrong(error.to_string()))?;
-    let microbatches =
-        u32::try_from(p.num_microbatches).map_err(|_| wrong("too many microbatches".to_owned()))?;
-    let shape = ScheduleShape {
-        chunks: Some(p.vpp),
-        group_rule: GroupRule::Torch,
-        ..ScheduleShape::new(p.pp, microbatches)
-    };
-    let orders = schedule::generate(schedule, &shape).map_err(|error| wrong(error.to_string()))?;
-    schedule::to_torch_csv(&orders).map(Some).map_err(|error| wrong(error.to_string()))
+    let wrong = |error: &dyn std::fmt::Display| format!("schedule {}: {error}", p.schedule);
+    // The very order the plan simulates: some are laid out for the plan's own costs.
+    let pipeline = SimulatedPipeline::of(&plan.run()).map_err(|error| wrong(&error))?;
+    to_torch_csv(&pipeline.orders).map(Some).map_err(|error| wrong(&error))
 }

@@ -1,10 +1,16 @@
 //! Repeated blocks on a V (arXiv:2405.15362, appendix A): the first rank's slots and how they shift from rank to rank.
 
+use super::super::orders::RankOrders;
+use super::super::shape::Sizes;
 use super::super::v_block::{Block, PERIOD, RankBlock, squeeze};
 use super::{ScheduleError, Search};
 
 /// How many blocks are tried.
 const MOST: usize = 96;
+/// Blocks that a pilot leaves for the whole number of microbatches.
+const FINALISTS: usize = 4;
+/// Work of squeezing an order, in simulations.
+const SQUEEZING: u64 = 30;
 
 /// The blocks that use most of the memory allowed, squeezed and with gaps filled.
 pub(super) fn repeated(search: &mut Search) -> Result<(), ScheduleError> {
@@ -16,16 +22,35 @@ pub(super) fn repeated(search: &mut Search) -> Result<(), ScheduleError> {
     blocks.retain(|(peak, _)| *peak <= room);
     // The more memory a block uses, the shorter its bubble; the sort is stable.
     blocks.sort_by_key(|(peak, _)| std::cmp::Reverse(*peak));
-    for (peak, block) in blocks.into_iter().take(MOST) {
-        if search.spent() {
-            break;
+    blocks.truncate(MOST);
+    if let Some(pilot) = search.pilot() {
+        let mut timed: Vec<(f64, (u32, Block))> = Vec::new();
+        let reserve = search.effort / 2;
+        for (peak, block) in blocks {
+            if search.effort <= reserve {
+                break;
+            }
+            let Some(orders) = squeezed(search, &block, &pilot) else { continue };
+            timed.extend(search.pilot_time(&orders).map(|time| (time, (peak, block))));
         }
-        let Ok(orders) = block.orders(search.sizes) else { continue };
-        search.effort = search.effort.saturating_sub(8 * orders.len() as u64);
-        let Ok(squeezed) = squeeze(orders, search.sizes) else { continue };
-        search.consider_filled(squeezed, &format!("block of {peak} chunks"))?;
+        timed.sort_by(|a, b| a.0.total_cmp(&b.0));
+        blocks = timed.into_iter().take(FINALISTS).map(|(_, block)| block).collect();
+    }
+    for (peak, block) in blocks {
+        let Some(orders) = squeezed(search, &block, search.sizes) else { continue };
+        search.consider_filled(orders, &format!("block of {peak} chunks"))?;
     }
     Ok(())
+}
+
+/// A block's order, squeezed; none when the search is done.
+fn squeezed(search: &mut Search, block: &Block, sizes: &Sizes) -> Option<RankOrders> {
+    if search.is_done() {
+        return None;
+    }
+    let orders = block.orders(sizes).ok()?;
+    search.spend(SQUEEZING * orders.len() as u64);
+    squeeze(orders, sizes).ok()
 }
 
 /// Sound blocks whose forwards down the V and backwards down it shift alike by up to five slots a rank, by two rates

@@ -36,29 +36,50 @@ enum Ahead {
     RoundTrip(u32),
 }
 
-/// Tries every policy.
+/// Policies that a pilot leaves for the whole number of microbatches.
+const FINALISTS: usize = 6;
+/// Work of making a list schedule, in simulations.
+const MAKING: u64 = 6;
+
+/// Tries every policy; with many microbatches those that do best with a few of them.
 pub(super) fn schedules(search: &mut Search) -> Result<(), ScheduleError> {
-    for policy in policies(search) {
-        if search.spent() {
+    let mut policies = policies(search);
+    if let Some(pilot) = search.pilot() {
+        let mut timed: Vec<(f64, Policy)> = Vec::new();
+        let reserve = search.effort / 2;
+        for policy in policies {
+            if search.effort <= reserve {
+                break;
+            }
+            let Some(orders) = listed(search, &pilot, policy) else { continue };
+            timed.extend(search.pilot_time(&orders).map(|time| (time, policy)));
+        }
+        timed.sort_by(|a, b| a.0.total_cmp(&b.0));
+        policies = timed.into_iter().take(FINALISTS).map(|(_, policy)| policy).collect();
+    }
+    for policy in policies {
+        if search.is_done() {
             break;
         }
-        let cap = search.cap(&policy.placement.ranks_of_stages(search.sizes.p, search.sizes.p * search.sizes.v));
-        let Some(orders) = List::new(search.sizes, search.costs, &cap, policy).run() else { continue };
+        let Some(orders) = listed(search, search.sizes, policy) else { continue };
         search.consider_filled(orders, "list schedule")?;
     }
     Ok(())
 }
 
+fn listed(search: &mut Search, sizes: &Sizes, policy: Policy) -> Option<RankOrders> {
+    if search.is_done() {
+        return None;
+    }
+    let cap = search.cap(&policy.placement.ranks_of_stages(sizes.p, sizes.p * sizes.v));
+    search.spend(MAKING * 3 * u64::from(sizes.p * sizes.v) * u64::from(sizes.m));
+    List::new(sizes, search.costs, &cap, policy).run()
+}
+
 fn policies(search: &Search) -> Vec<Policy> {
     let mut placements = search.placements();
     placements.retain(|placement| placement.pipelines() == 1);
-    let aims = [
-        Ahead::Any,
-        Ahead::OneFOneB,
-        Ahead::ZbH2,
-        Ahead::RoundTrip(0),
-        Ahead::RoundTrip(1),
-    ];
+    let aims = [Ahead::Any, Ahead::OneFOneB, Ahead::ZbH2, Ahead::RoundTrip(0), Ahead::RoundTrip(1)];
     let mut policies = Vec::new();
     for placement in placements {
         for (forward_first, patient) in [(false, false), (false, true), (true, false), (true, true)] {
@@ -108,7 +129,8 @@ impl<'a> List<'a> {
     fn new(sizes: &'a Sizes, costs: &'a OpCosts, cap: &'a MemoryCap, policy: Policy) -> List<'a> {
         let (p, stages) = (sizes.p as usize, (sizes.p * sizes.v) as usize);
         let placement = policy.placement.ranks_of_stages(sizes.p, sizes.p * sizes.v);
-        let of_rank = |rank: usize| (0..stages).filter(|&stage| usize::from(placement[stage]) == rank).collect();
+        let of_rank =
+            |rank: usize| (0..stages).filter(|&stage| usize::from(placement[stage]) == rank).collect();
         let mut activations = vec![Vec::new(); stages];
         activations[0] = vec![0.0; sizes.m as usize];
         List {
@@ -159,7 +181,8 @@ impl<'a> List<'a> {
     fn choose(&self, rank: usize, now: f64) -> Choice {
         let input = self.next_input_grad(rank);
         let forward = self.next_forward(rank);
-        let ready = |candidate: Option<(f64, Op)>| candidate.filter(|&(time, _)| time <= now).map(|(_, op)| op);
+        let ready =
+            |candidate: Option<(f64, Op)>| candidate.filter(|&(time, _)| time <= now).map(|(_, op)| op);
         let (first, second) = if self.policy.forward_first { (forward, input) } else { (input, forward) };
         if let Some(op) = ready(first).or_else(|| ready(second)) {
             return Choice::Run(op);
@@ -272,7 +295,8 @@ fn round_trip(sizes: &Sizes, costs: &OpCosts, placement: Placement, rank: u32) -
     let forward = |stage: usize| costs.stages[stage].forward;
     let hops = |range: std::ops::Range<usize>| -> f64 { range.map(|stage| costs.hop_seconds(stage)).sum() };
     let there: f64 = (first..stages).map(forward).sum::<f64>() + hops(first..stages - 1);
-    let back: f64 = (last + 1..stages).map(|stage| costs.stages[stage].input_grad).sum::<f64>() + hops(last..stages - 1);
+    let back: f64 =
+        (last + 1..stages).map(|stage| costs.stages[stage].input_grad).sum::<f64>() + hops(last..stages - 1);
     let own_forwards: Vec<f64> = (0..stages).filter(own).map(forward).collect();
     let mean = own_forwards.iter().sum::<f64>() / own_forwards.len().max(1) as f64;
     if mean > 0.0 { ((there + back) / mean - 1e-9).ceil().min(1e9) as u32 } else { u32::MAX }

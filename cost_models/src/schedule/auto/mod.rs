@@ -59,8 +59,8 @@ pub struct AutoOptions {
     pub placement: Option<Placement>,
     /// Whether schedules that hold the weights twice are candidates.
     pub replicated_weights: bool,
-    /// About how many times to simulate the whole schedule; the search ends when they are used up, or as many as make
-    /// [`AutoOptions::MOST_OPS`] operations.
+    /// About how many times to simulate the whole schedule. The search ends when they are used up, or as many as make
+    /// [`AutoOptions::MOST_OPS`] operations; handcrafted orders are looked at in any case.
     pub effort: u32,
 }
 
@@ -78,7 +78,7 @@ impl Default for AutoOptions {
 
 impl AutoOptions {
     /// Operations simulated by one search at most.
-    pub const MOST_OPS: u64 = 20_000_000;
+    pub const MOST_OPS: u64 = 6_000_000;
 }
 
 /// What the search found.
@@ -108,11 +108,16 @@ pub fn auto_schedule(
     search(&sizes, costs, options)
 }
 
-pub(super) fn search(sizes: &Sizes, costs: &OpCosts, options: &AutoOptions) -> Result<AutoSchedule, ScheduleError> {
+pub(super) fn search(
+    sizes: &Sizes,
+    costs: &OpCosts,
+    options: &AutoOptions,
+) -> Result<AutoSchedule, ScheduleError> {
     let limit = options.memory_limit.or(sizes.memory_limit);
     let ops = 3 * u64::from(sizes.p) * u64::from(sizes.v) * u64::from(sizes.m);
     let effort = (u64::from(options.effort) * ops).min(AutoOptions::MOST_OPS).max(ops);
-    let mut search = Search { sizes, costs, options, limit, effort, best: None };
+    let mut search = Search { sizes, costs, options, limit, effort, bound: 0.0, best: None };
+    search.bound = search.lower_bound();
     candidates::handcrafted(&mut search)?;
     zero_bubble::schedules(&mut search)?;
     list::schedules(&mut search)?;
@@ -120,7 +125,7 @@ pub(super) fn search(sizes: &Sizes, costs: &OpCosts, options: &AutoOptions) -> R
         blocks::repeated(&mut search)?;
     }
     swaps::improve(&mut search)?;
-    let lower_bound = search.lower_bound();
+    let lower_bound = search.bound;
     let cap = limit.map_or_else(|| "memory".to_owned(), |limit| limit.to_string());
     let none = ScheduleError::MemoryCap { ranks: sizes.p, microbatches: sizes.m, cap };
     let Candidate { orders, origin, timeline, .. } = search.best.ok_or(none)?;
@@ -131,8 +136,16 @@ struct Candidate {
     orders: RankOrders,
     origin: String,
     timeline: Timeline,
-    score: f64,
+    score: Score,
 }
+
+/// Time, and among equal ones the sum of squares of the ranks' times: what leaves room for the next improvement.
+type Score = (f64, f64);
+
+/// Work of finding and filling gaps, in simulations.
+const FILLING: u64 = 12;
+/// An order further from the best than this is not worth filling.
+const WORTH_FILLING: f64 = 1.03;
 
 struct Search<'a> {
     sizes: &'a Sizes,
@@ -140,6 +153,8 @@ struct Search<'a> {
     options: &'a AutoOptions,
     limit: Option<MemoryLimit>,
     effort: u64,
+    /// No order takes less.
+    bound: f64,
     best: Option<Candidate>,
 }
 
@@ -162,11 +177,17 @@ impl Search<'_> {
         }
     }
 
-    fn score(&self, timeline: &Timeline) -> f64 {
-        match self.options.objective {
+    fn score(&self, timeline: &Timeline) -> Score {
+        let from = |first_start: f64| match self.options.objective {
+            Objective::Makespan => 0.0,
+            Objective::Span => first_start,
+        };
+        let times = timeline.ranks.iter().map(|rank| rank.last_end - from(rank.first_start));
+        let time = match self.options.objective {
             Objective::Makespan => timeline.makespan,
             Objective::Span => timeline.staggered_step(),
-        }
+        };
+        (time, times.map(|time| time * time).sum())
     }
 
     fn fits(&self, timeline: &Timeline) -> bool {
@@ -177,32 +198,57 @@ impl Search<'_> {
         })
     }
 
-    /// Takes an order as it is, if it runs, fits and is better.
-    fn consider(&mut self, orders: RankOrders, origin: impl Into<String>) {
-        self.effort = self.effort.saturating_sub(orders.len() as u64);
-        let Ok(timeline) = simulate(&orders, self.costs) else { return };
+    /// Takes an order as it is, if it runs, fits and is better. Returns its time if it runs and fits.
+    fn consider(&mut self, orders: RankOrders, origin: impl Into<String>) -> Option<f64> {
+        self.spend(orders.len() as u64);
+        let timeline = simulate(&orders, self.costs).ok().filter(|timeline| self.fits(timeline))?;
         let score = self.score(&timeline);
-        let better = self.best.as_ref().is_none_or(|best| score < best.score);
-        if better && self.fits(&timeline) {
+        if self.best.as_ref().is_none_or(|best| score < best.score) {
             self.best = Some(Candidate { orders, origin: origin.into(), timeline, score });
         }
+        Some(score.0)
     }
 
-    /// Takes an order and what it becomes with its gaps filled; one that does not fit is left out.
+    /// Takes an order, and where it comes near the best what it becomes with its gaps filled.
     fn consider_filled(&mut self, orders: RankOrders, origin: &str) -> Result<(), ScheduleError> {
-        let Ok(timeline) = simulate(&orders, self.costs) else { return Ok(()) };
-        if self.fits(&timeline) {
-            let cap = self.cap(orders.placement());
-            self.effort = self.effort.saturating_sub(4 * orders.len() as u64);
-            let filled = refill::refill(&orders, self.costs, &cap)?;
-            self.consider(orders, origin);
-            self.consider(filled, format!("{origin}, gaps filled"));
-        }
+        let Some(time) = self.consider(orders.clone(), origin) else { return Ok(()) };
+        let near = self.best.as_ref().is_none_or(|best| time <= best.score.0 * WORTH_FILLING);
+        if near && !self.is_done() { self.fill(&orders, origin) } else { Ok(()) }
+    }
+
+    /// Takes an order with its gaps filled.
+    fn fill(&mut self, orders: &RankOrders, origin: &str) -> Result<(), ScheduleError> {
+        self.spend(FILLING * orders.len() as u64);
+        let filled = refill::refill(orders, self.costs, &self.cap(orders.placement()))?;
+        self.consider(filled, format!("{origin}, gaps filled"));
         Ok(())
     }
 
-    fn spent(&self) -> bool {
-        self.effort == 0
+    fn spend(&mut self, ops: u64) {
+        self.effort = self.effort.saturating_sub(ops);
+    }
+
+    /// Whether the effort is used up or nothing better is left to find.
+    fn is_done(&self) -> bool {
+        self.effort == 0 || self.is_optimal()
+    }
+
+    /// Whether the best order takes no longer than the bound.
+    fn is_optimal(&self) -> bool {
+        self.best.as_ref().is_some_and(|best| best.score.0 <= self.bound * (1.0 + 1e-12))
+    }
+
+    /// A few rounds of microbatches that tell how the whole number would do.
+    fn pilot(&self) -> Option<Sizes> {
+        let (p, m) = (self.sizes.p, self.sizes.m);
+        (m > 6 * p).then_some(Sizes { m: 4 * p + m % p, ..*self.sizes })
+    }
+
+    /// Time of an order of the pilot, if it runs and fits.
+    fn pilot_time(&mut self, orders: &RankOrders) -> Option<f64> {
+        self.spend(orders.len() as u64);
+        let timeline = simulate(orders, self.costs).ok().filter(|timeline| self.fits(timeline))?;
+        Some(self.score(&timeline).0)
     }
 
     /// The least of the bounds of the placements that are searched.

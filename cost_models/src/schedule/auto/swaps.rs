@@ -14,13 +14,13 @@ pub(super) fn improve(search: &mut Search) -> Result<(), ScheduleError> {
         let timeline = record(&orders, search.costs)?;
         let origin = if origin.ends_with("swaps") { origin } else { format!("{origin}, swaps") };
         for (rank, at) in critical_neighbours(&orders, &timeline, search.options.objective) {
-            if search.spent() {
+            if search.is_done() {
                 return Ok(());
             }
             let mut parts = orders.clone().into_parts();
             parts.orders[rank].swap(at, at + 1);
             if let Ok(swapped) = RankOrders::new(parts) {
-                search.effort = search.effort.saturating_sub(2 * swapped.len() as u64);
+                search.spend(3 * swapped.len() as u64);
                 search.consider(swapped, origin.as_str());
             }
         }
@@ -32,7 +32,11 @@ pub(super) fn improve(search: &mut Search) -> Result<(), ScheduleError> {
 }
 
 /// Pairs of operations of one rank, back to back on the path that decides when the step ends.
-fn critical_neighbours(orders: &RankOrders, timeline: &Timeline, objective: Objective) -> Vec<(usize, usize)> {
+fn critical_neighbours(
+    orders: &RankOrders,
+    timeline: &Timeline,
+    objective: Objective,
+) -> Vec<(usize, usize)> {
     let index = Index::new(orders);
     let length = |rank: &RankTimeline| match objective {
         Objective::Makespan => rank.last_end,

@@ -11,11 +11,18 @@ use super::super::refill::MemoryCap;
 use super::super::shape::Sizes;
 use super::{ScheduleError, Search};
 
+/// Which ranks run one more forward in their warm-up, even if it delays the first input gradient.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Overfill {
+    None,
+    First,
+    All,
+}
+
 /// The heuristic's switches.
 #[derive(Debug, Clone, Copy)]
 struct Switches {
-    /// Forwards in the warm-up until the first input gradient is there, even if the last of them delays it.
-    overfill: bool,
+    overfill: Overfill,
     /// The input gradient of a microbatch before the next forward.
     gradient_first: bool,
     /// Weight gradients also in waits shorter than they are, once waits add up to those of the worst rank.
@@ -29,11 +36,16 @@ pub(super) fn schedules(search: &mut Search) -> Result<(), ScheduleError> {
         return Ok(());
     }
     let cap = search.cap(&Placement::Loop.ranks_of_stages(p, p));
-    for bits in 0..8 {
-        let [overfill, gradient_first, fill_short_waits] = [1, 2, 4].map(|bit| bits & bit != 0);
-        let switches = Switches { overfill, gradient_first, fill_short_waits };
-        if let Some(orders) = Greedy::new(search.sizes, search.costs, &cap, switches).run() {
-            search.consider_filled(orders, "greedy zero bubble")?;
+    for overfill in [Overfill::None, Overfill::First, Overfill::All] {
+        for (gradient_first, fill_short_waits) in [(false, false), (false, true), (true, false), (true, true)]
+        {
+            if search.is_done() {
+                return Ok(());
+            }
+            let switches = Switches { overfill, gradient_first, fill_short_waits };
+            if let Some(orders) = Greedy::new(search.sizes, search.costs, &cap, switches).run() {
+                search.consider_filled(orders, "greedy zero bubble")?;
+            }
         }
     }
     Ok(())
@@ -73,12 +85,14 @@ impl<'a> Greedy<'a> {
             (0..count).for_each(|_| self.forward(rank));
         }
         for microbatch in 0..m {
-            let gradients = self.switches.gradient_first || microbatch == 0;
-            if gradients {
+            let gradient_first = self.switches.gradient_first || microbatch == 0;
+            if gradient_first {
                 (0..p).rev().for_each(|rank| self.input_grad(rank, microbatch));
             }
-            (0..p).for_each(|rank| self.forward(rank));
-            if !gradients {
+            if self.switches.gradient_first || microbatch > 0 {
+                (0..p).for_each(|rank| self.forward(rank));
+            }
+            if !gradient_first {
                 (0..p).rev().for_each(|rank| self.input_grad(rank, microbatch));
             }
         }
@@ -108,10 +122,16 @@ impl<'a> Greedy<'a> {
         for rank in (0..p - 1).rev() {
             gradient += self.costs.hop_seconds(rank);
             let wait = (gradient - arrivals[rank]) / stage(rank).forward.max(f64::MIN_POSITIVE) + 1e-9;
-            let wanted = if self.switches.overfill { wait.ceil() } else { wait.floor() };
+            let overfilled = match self.switches.overfill {
+                Overfill::None => false,
+                Overfill::First => rank == 0,
+                Overfill::All => true,
+            };
+            let wanted = if overfilled { (wait - 2e-9).ceil() } else { wait.floor() };
+            // Every rank above holds one microbatch more.
             let room = (self.cap.limit[rank] / self.cap.per_stage[rank].max(f64::MIN_POSITIVE)).floor();
-            let least = f64::from(counts[rank + 1] + 1);
-            counts[rank] = wanted.max(least).min(room).min(self.sizes.m.into()) as u32;
+            let most = (room - rank as f64).min(self.sizes.m.into()).max(1.0);
+            counts[rank] = wanted.max(f64::from(counts[rank + 1] + 1)).min(most) as u32;
             let forwards = arrivals[rank] + f64::from(counts[rank]) * stage(rank).forward;
             gradient = gradient.max(forwards) + stage(rank).input_grad;
         }
