@@ -1,6 +1,8 @@
 //! Operations simulated per second, by schedule, and the largest case at hand: `cargo bench --bench simulate`.
 
-use cost_models::schedule::{OpCosts, RankOrders, ScheduleKind, ScheduleShape, generate, record, simulate};
+use cost_models::schedule::{
+    AutoOptions, OpCosts, RankOrders, ScheduleKind, ScheduleShape, auto_schedule, generate, record, simulate,
+};
 use divan::{Bencher, counter::ItemsCount};
 
 fn main() {
@@ -45,4 +47,12 @@ fn llama_405b_recorded(bencher: Bencher) {
 #[divan::bench]
 fn llama_405b_generated(bencher: Bencher) {
     bencher.bench(|| orders(ScheduleKind::Interleaved, 16, 256, Some(8)));
+}
+
+/// Searching an order: ranks, microbatches, chunks.
+#[divan::bench(args = [(8, 64, 2), (16, 128, 2), (16, 256, 4)], sample_count = 5)]
+fn auto(bencher: Bencher, (ranks, microbatches, chunks): (u32, u32, u32)) {
+    let shape = ScheduleShape::new(ranks, microbatches).with_chunks(chunks);
+    let costs = OpCosts::uniform(ranks * chunks, 1.0, 1.2, 0.8).with_latency(0.05);
+    bencher.bench(|| auto_schedule(&shape, &costs, &AutoOptions::default()));
 }
