@@ -48,7 +48,8 @@ fn a_plans_pipeline_takes_as_long_as_the_plan_says() {
         ("128 --tp 4 --pp 8 --runtime fsdp2 --zero 2 --schedule dualpipev --vpp 2", 1e-12),
     ];
     for (layout, tolerance) in cases {
-        let plan = json(&stdout(folder.path(), &format!("estimate {DENSE} {layout} --out plan.json --format json")));
+        let plan =
+            json(&stdout(folder.path(), &format!("estimate {DENSE} {layout} --out plan.json --format json")));
         let found = json(&stdout(folder.path(), "simulate plan.json --format json"));
         let (step, planned) = (number(&found["step_time_seconds"]), number(&plan["step_time_seconds"]));
         assert!((step / planned - 1.0).abs() <= tolerance, "{layout}: {step}, planned {planned}");

@@ -55,7 +55,10 @@ fn picture_of_64_ranks() {
     let share = format!("{:.1} %", 100.0 * timeline.bubbles()[0] / timeline.makespan);
     assert!(svg.contains(&share));
     assert!(svg.contains("activations held"));
-    assert_eq!(svg, timeline_svg::render(&orders, &timeline, "64 ranks <wide> & \"deep\"", "s", Held::Chunks));
+    assert_eq!(
+        svg,
+        timeline_svg::render(&orders, &timeline, "64 ranks <wide> & \"deep\"", "s", Held::Chunks)
+    );
 }
 
 #[test]

@@ -45,7 +45,11 @@ fn every_exported_order_reads_back() {
         let text = std::fs::read_to_string(folder.path().join("plan.json")).unwrap();
         let plan = Plan::from_json("plan.json", &text).unwrap();
         let simulated = SimulatedPipeline::of(&plan.run()).unwrap();
-        assert_eq!(from_torch_csv(&std::fs::read_to_string(&csv).unwrap()).unwrap(), simulated.orders, "{schedule}");
+        assert_eq!(
+            from_torch_csv(&std::fs::read_to_string(&csv).unwrap()).unwrap(),
+            simulated.orders,
+            "{schedule}"
+        );
         std::fs::remove_dir_all(folder.path().join("launch")).unwrap();
         exported += 1;
     }
@@ -61,7 +65,8 @@ fn plans_offer_what_the_launcher_runs() {
     run(folder.path(), "check plan.json");
     run(folder.path(), "export plan.json --to torchtitan --out launch");
     assert!(folder.path().join("launch/schedule.csv").exists());
-    let refused = meshwright(folder.path(), &format!("plan {INPUTS} --launcher megatron --fix pp=4,schedule=v-half"));
+    let refused =
+        meshwright(folder.path(), &format!("plan {INPUTS} --launcher megatron --fix pp=4,schedule=v-half"));
     let error = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(!refused.status.success() && error.contains("does not run v-half"), "{error}");
 }

@@ -196,11 +196,7 @@ fn known_order(a: Key, b: Key) -> Option<bool> {
 }
 
 /// Every rank's operations by their starts; operations that take no time keep the order of their kinds.
-fn orders_of(
-    pipeline: &Pipeline,
-    starts: &BTreeMap<Key, Variable>,
-    found: &Incumbent,
-) -> Option<RankOrders> {
+fn orders_of(pipeline: &Pipeline, starts: &BTreeMap<Key, Variable>, found: &Incumbent) -> Option<RankOrders> {
     let ranks = pipeline.placement.iter().copied().max()? + 1;
     let order = |rank: u16| {
         let own = starts.iter().filter(|(key, _)| pipeline.placement[key.0] == rank);

@@ -59,7 +59,8 @@ fn one_stage_a_rank() {
             assert!(found.lower_bound <= best * (1.0 + 1e-6), "{what}, bound {}", found.lower_bound);
             assert!(best <= makespan * (1.0 + 1e-6) && makespan <= 1.03 * best, "{what}");
             (exact, cases) = (exact + u32::from(makespan <= best * (1.0 + 1e-6)), cases + 1);
-            for kind in [ScheduleKind::Gpipe, ScheduleKind::OneFOneB, ScheduleKind::ZbH1, ScheduleKind::ZbH2] {
+            for kind in [ScheduleKind::Gpipe, ScheduleKind::OneFOneB, ScheduleKind::ZbH1, ScheduleKind::ZbH2]
+            {
                 let Ok(orders) = generate_for(kind, &ScheduleShape::new(p, m), &costs) else { continue };
                 let timeline = simulate(&orders, &costs).unwrap();
                 let fused_wins = best <= timeline.makespan * (1.0 + 1e-6);

@@ -154,7 +154,8 @@ fn of_order(args: &SimulateArgs, path: &Path) -> Result<Simulation, AppError> {
         hint: Some(error.hint()),
     })?;
     let costs = costs(args, orders.stages(), 1);
-    let name = path.file_stem().map_or_else(|| "order".to_owned(), |stem| stem.to_string_lossy().into_owned());
+    let name =
+        path.file_stem().map_or_else(|| "order".to_owned(), |stem| stem.to_string_lossy().into_owned());
     simulated(args, name, orders, &costs)
 }
 
@@ -200,10 +201,8 @@ fn simulated(
     }
     let printed = args.format == Format::Human && orders.len() <= MOST_TEXT_OPS;
     let run = if drawn || printed { record } else { simulate };
-    let timeline = run(&orders, costs).map_err(|error| AppError::Other {
-        message: error.to_string(),
-        hint: Some(error.hint()),
-    })?;
+    let timeline = run(&orders, costs)
+        .map_err(|error| AppError::Other { message: error.to_string(), hint: Some(error.hint()) })?;
     // A bound summed in another order may end up a rounding error above what it bounds.
     let lower_bound = lower_bound(&orders, costs).min(timeline.makespan);
     Ok(Simulation { schedule, orders, timeline, lower_bound, notes: Vec::new(), of_plan: None })

@@ -146,10 +146,8 @@ impl Simulation {
         figures.push(("makespan", time(timeline.makespan)));
         figures.push(("lower bound", time(self.lower_bound)));
         let (bubble, span) = (time(timeline.makespan_bubble()), time(timeline.span_bubble()));
-        figures.push((
-            "bubble",
-            format!("{bubble} (makespan less busiest rank), {span} inside a rank's span"),
-        ));
+        figures
+            .push(("bubble", format!("{bubble} (makespan less busiest rank), {span} inside a rank's span")));
         figures.push(("activations", self.activations()));
         figures.extend(self.notes.iter().cloned());
         figures

@@ -130,7 +130,8 @@ const MISSING: &[Missing] = &[
         what: "such a schedule",
         used: |engine, p| p.pp > 1 && !engine.runs(&p.schedule),
         hint: |engine| {
-            let others = if engine.reads_orders { ", and any other of one pipeline by its order" } else { "" };
+            let others =
+                if engine.reads_orders { ", and any other of one pipeline by its order" } else { "" };
             Some(format!("it runs {}{others}", engine.schedules.join(", ")))
         },
     },

@@ -166,6 +166,16 @@ impl Rules {
     }
 }
 
+/// Operations that orders found by search may have: a search simulates a schedule many times.
+const MOST_SEARCHED_OPS: u64 = 2_000_000;
+
+/// The rule of schedules that are searched, or rearranged until nothing gets better.
+pub(super) fn searchable(sizes: &Sizes, rules: &mut Rules) {
+    let ops = 3 * u64::from(sizes.p * sizes.v) * u64::from(sizes.m);
+    let hint = "use a schedule that needs no search, or fewer microbatches";
+    rules.require(ops <= MOST_SEARCHED_OPS, "operations", ops, "more than a search simulates in time", hint);
+}
+
 /// The rules every schedule shares.
 pub(super) fn check_sizes(shape: &ScheduleShape, v: u32, q: u32, rules: &mut Rules) {
     let positive = "must be at least 1";

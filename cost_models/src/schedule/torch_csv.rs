@@ -4,11 +4,11 @@
 //! step, which carries no meaning for the order. The format is that of `_Action` in torch's
 //! `torch/distributed/pipelining/schedules.py`.
 
+use super::ScheduleKind;
 use super::error::{OrderFault, OrdersError};
 use super::op::{Op, OpKind};
 use super::orders::{MAX_OPS, OrderParts, RankOrders, Vocabulary};
 use super::registry::Schedule;
-use super::ScheduleKind;
 
 /// Why a CSV is not a schedule.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]

@@ -7,7 +7,7 @@ use super::op::{Op, OpKind};
 use super::orders::{OrderParts, RankOrders, Vocabulary};
 use super::placement::Placement;
 use super::refill::{MemoryCap, refill};
-use super::shape::Sizes;
+use super::shape::{Rules, Sizes, searchable};
 use super::simulate::simulate;
 
 /// Unit slots of a block: two forwards, two input and two weight gradients.
@@ -51,6 +51,12 @@ impl Block {
         let orders = self.0.iter().zip(0..).map(|(block, rank)| repeat(block, rank, sizes)).collect();
         from_orders(sizes, orders, Vocabulary::Whole)
     }
+}
+
+/// Exactly two stages a rank, and a size that can be rearranged.
+pub(super) fn rules(sizes: &Sizes, rules: &mut Rules) {
+    super::zb_v::two_chunks(sizes, rules);
+    searchable(sizes, rules);
 }
 
 /// A schedule on a V from its orders.

@@ -33,7 +33,7 @@ pub(super) const DEFINITION: Definition = Definition {
     placement: Placement::V,
     splits_backward: true,
     default_chunks: 2,
-    rules: super::zb_v::two_chunks,
+    rules: super::v_block::rules,
     vocabulary_orders: Some(vocabulary_orders),
     orders: Generator::Searched(|sizes, _: &OpCosts| orders(sizes)),
     ..Definition::LOOPED

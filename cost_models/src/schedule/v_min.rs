@@ -28,7 +28,7 @@ pub(super) const DEFINITION: Definition = Definition {
     placement: Placement::V,
     splits_backward: true,
     default_chunks: 2,
-    rules: super::zb_v::two_chunks,
+    rules: super::v_block::rules,
     orders: Generator::Searched(|sizes, _: &OpCosts| orders(sizes)),
     ..Definition::LOOPED
 };

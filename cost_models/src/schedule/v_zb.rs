@@ -25,7 +25,7 @@ pub(super) const DEFINITION: Definition = Definition {
     placement: Placement::V,
     splits_backward: true,
     default_chunks: 2,
-    rules: super::zb_v::two_chunks,
+    rules: super::v_block::rules,
     orders: Generator::Searched(orders),
     ..Definition::LOOPED
 };

@@ -20,7 +20,7 @@ pub(super) const DEFINITION: Definition = Definition {
     source: "arXiv:2401.10241; sail-sg/zero-bubble-pipeline-parallelism zb.py; the search is this project's",
     splits_backward: true,
     staggered: true,
-    rules: super::one_f_one_b::one_chunk,
+    rules: super::auto::one_chunk,
     orders: Generator::Searched(|sizes, costs| {
         let limit = MemoryLimit::Chunks(2 * sizes.p);
         let options =

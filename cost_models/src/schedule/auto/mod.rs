@@ -23,7 +23,7 @@ use super::orders::{RankOrders, Vocabulary};
 use super::placement::Placement;
 use super::refill::MemoryCap;
 use super::registry::{Definition, Generator};
-use super::shape::{MemoryLimit, ScheduleShape, Sizes};
+use super::shape::{MemoryLimit, Rules, ScheduleShape, Sizes, searchable};
 use super::simulate::simulate;
 use super::timeline::Timeline;
 use super::{ScheduleKind, refill};
@@ -34,9 +34,16 @@ pub(super) const DEFINITION: Definition = Definition {
     summary: "searched for the costs at hand, under a memory limit; never worse than a handcrafted order within it",
     source: "this project; building blocks after arXiv:2405.15362, list schedules after arXiv:2401.10241",
     splits_backward: true,
+    rules: searchable,
     orders: Generator::Searched(|sizes, costs| Ok(search(sizes, costs, &AutoOptions::default())?.orders)),
     ..Definition::LOOPED
 };
+
+/// One stage a rank, and a size that can be searched.
+pub(super) fn one_chunk(sizes: &Sizes, rules: &mut Rules) {
+    super::one_f_one_b::one_chunk(sizes, rules);
+    searchable(sizes, rules);
+}
 
 /// What the search minimises.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
