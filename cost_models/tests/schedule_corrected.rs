@@ -88,12 +88,12 @@ fn uneven_1f1b() {
     }
 }
 
-/// V-Half needs two rounds of microbatches; V-Min one, where 3 does not divide p.
+/// Squeezed, V-Half idles no longer with p microbatches than with more; V-Min likewise, where 3 does not divide p.
 #[test]
 fn v_schedules_with_few_microbatches() {
-    for p in [5, 7, 8] {
+    for p in 3..=9 {
         let at = |m| run(ScheduleKind::VHalf, ScheduleShape::new(p, m), UNIT, 0.0).makespan_bubble();
-        assert!(at(p) > at(2 * p), "v-half {p}");
+        close(at(p), at(2 * p), &format!("v-half {p}"));
     }
     for (p, m) in shapes().filter(|&(p, m)| p > 2 && p % 3 != 0 && m < 2 * p) {
         let min = run(ScheduleKind::VMin, ScheduleShape::new(p, m), UNIT, 0.0);
