@@ -101,5 +101,5 @@ fn the_collection() {
         eprintln!("skipped: no published runs in {}", data.display());
         return;
     }
-    Comparison::of(&data.join("measured_runs.csv"), &data.join("models.json")).assert(300, 150);
+    Comparison::of(&data.join("measured_runs.csv"), &data.join("models.json")).assert(200, 150);
 }

@@ -97,7 +97,9 @@ fn v_schedules_with_few_microbatches() {
     }
     for (p, m) in shapes().filter(|&(p, m)| p > 2 && p % 3 != 0 && m < 2 * p) {
         let min = run(ScheduleKind::VMin, ScheduleShape::new(p, m), UNIT, 0.0);
-        close(min.makespan_bubble(), (4 * p - 5).into(), &format!("v-min {p} {m}"));
+        // The published greedy's bubble, or where gap filling finds a slot more one less.
+        let (found, form) = (min.makespan_bubble(), f64::from(4 * p - 5));
+        assert!(found <= form && found >= form - 1.0, "v-min {p} {m}: {found}, {form}");
         assert_eq!(min.worst_peak(), 2 * ((p + 4) / 3), "v-min {p} {m}");
     }
 }
