@@ -8,7 +8,7 @@ TESTS_MAY = -A clippy::unwrap_used -A clippy::expect_used -A clippy::print_stdou
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help deps build demo test lint bench docs install clean
+.PHONY: help deps build demo test lint bench look docs install clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -21,7 +21,9 @@ deps: ## make HiGHS and libclang available to cargo (see scripts/deps)
 build: deps ## compile the release binary, target/release/meshwright
 	$(CARGO) build --release
 
-demo: build ## plan Llama-3.1-70B on 8 nodes of dgx-h100 and write a Megatron-LM launch folder
+# The binary of the demo leaves out Parquet, half a minute of a first build; `make build` has it.
+demo: deps ## plan Llama-3.1-70B on 8 nodes of dgx-h100 and write a Megatron-LM launch folder
+	$(CARGO) build --release --no-default-features
 	target/release/meshwright plan --model llama-3.1-70b --cluster dgx-h100 --gpus 64 --seq-len 8192 --global-batch 128 --out plan.json
 	target/release/meshwright export plan.json --to megatron --out launch --force
 
@@ -36,6 +38,9 @@ lint: deps ## check formatting, clippy and the documentation; warnings are error
 
 bench: deps ## run the benchmarks
 	$(CARGO) bench --workspace
+
+look: build ## open a page of every kind in headless Chromium; pictures in target/look
+	@$(PYTHON) scripts/look target/release/meshwright
 
 docs: deps ## write the documentation to target/doc
 	$(CARGO) doc --workspace --no-deps

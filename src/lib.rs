@@ -44,6 +44,7 @@ pub mod pareto;
 pub mod plan;
 pub mod report;
 pub mod require;
+pub mod study;
 pub mod validate;
 
 use cluster_profiles::Bytes;

@@ -2,7 +2,7 @@
 
 #![allow(clippy::expect_used, reason = "a test stops at the first thing that is not as it should be")]
 
-use meshwright::report::{validation_flags, validation_html, validation_json, validation_text};
+use meshwright::report::{html, validation_flags, validation_json, validation_text};
 use meshwright::validate::{Models, Selection, Summary, Validation, validate, validate_flags};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -115,7 +115,7 @@ fn the_same_input_gives_the_same_bytes() {
         let document = validation_json::document(&validation, &summary, true, BTreeMap::new());
         let json = serde_json::to_string(&document).expect("it is JSON");
         let text = validation_text::render(&validation, &summary, true, 5);
-        (json, text, validation_html::render(&validation, &summary))
+        (json, text, html::validate(&validation, &summary))
     };
     assert_eq!(render(), render());
 }
@@ -123,7 +123,7 @@ fn the_same_input_gives_the_same_bytes() {
 #[test]
 fn the_page_escapes_what_it_quotes_and_needs_no_network() {
     let (validation, summary) = validated(Selection::Core);
-    let page = validation_html::render(&validation, &summary);
+    let page = html::validate(&validation, &summary);
     assert!(page.contains("B-&lt;b&gt;") && page.contains("&lt;script&gt;&amp;&quot;&#39;"));
     for foreign in ["<script", "B-<b>", "http:", "https:", "src=", "url(", "@import"] {
         assert!(!page.contains(foreign), "{foreign}");

@@ -7,7 +7,7 @@ use crate::files;
 use crate::inputs;
 use crate::launch::{self, Given, Launcher, Question, ReadError, document};
 use crate::plan::Plan;
-use crate::report::check as report;
+use crate::report::{check as report, html};
 use clap::Args;
 use cluster_profiles::{Bytes, Cluster, quantity};
 use std::path::{Path, PathBuf};
@@ -42,6 +42,9 @@ pub struct CheckArgs {
     /// Memory a GPU may use, such as 74GiB (default: its capacity).
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     memory_limit: Option<Bytes>,
+    /// Write a page about it.
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
     /// How to print the answer.
     #[arg(long, value_enum, default_value_t)]
     format: Format,
@@ -60,6 +63,14 @@ pub fn run(args: &CheckArgs) -> Result<Ending, AppError> {
         Some(path) => (check::check(&read_plan(path)?), None),
         None => of_configuration(args)?,
     };
+    if let Some(path) = &args.html {
+        let subject = args
+            .plan
+            .as_ref()
+            .or(args.args.as_ref())
+            .map_or_else(String::new, |path| path.display().to_string());
+        files::write_text(path, &html::check(&check, &subject))?;
+    }
     match args.format {
         Format::Human => output::say(&report::text(&check, launcher)),
         Format::Json => output::say(&output::json(&check)?),

@@ -77,7 +77,7 @@ fn report(args: &ExportArgs, exported: &[LaunchFile]) -> Result<Ending, AppError
 }
 
 /// Writes the files; nothing is written if one of them exists and `force` is off.
-fn write(folder: &Path, exported: &[LaunchFile], force: bool) -> Result<(), AppError> {
+pub(super) fn write(folder: &Path, exported: &[LaunchFile], force: bool) -> Result<(), AppError> {
     let fail = |source| AppError::File { action: "write", path: folder.to_owned(), source };
     std::fs::create_dir_all(folder).map_err(fail)?;
     let existing: Vec<&str> = exported

@@ -12,6 +12,7 @@ pub mod output;
 mod plan;
 mod progress;
 pub mod simulate;
+mod study;
 pub mod validate;
 
 use crate::error::AppError;
@@ -53,6 +54,7 @@ enum Verb {
     Check(check::CheckArgs),
     Export(export::ExportArgs),
     Simulate(Box<simulate::SimulateArgs>),
+    Study(study::StudyArgs),
     Validate(validate::ValidateArgs),
     Fit(fit::FitArgs),
     Catalog(catalog::CatalogArgs),
@@ -71,6 +73,7 @@ impl Cli {
             Verb::Check(args) => check::run(args),
             Verb::Export(args) => export::run(args),
             Verb::Simulate(args) => simulate::run(args),
+            Verb::Study(args) => study::run(args),
             Verb::Validate(args) => done(validate::run(args), |error| Some(error.hint())),
             Verb::Fit(args) => fit::run(args),
             Verb::Catalog(args) => catalog::run(args),

@@ -7,7 +7,7 @@ use crate::error::AppError;
 use crate::files;
 use crate::pareto::Front;
 use crate::plan::Plan;
-use crate::report::{infeasible, pareto, summary};
+use crate::report::{html, infeasible, pareto, summary};
 use crate::require::Require;
 use crate::{Answer, Wishes};
 use clap::Args;
@@ -50,6 +50,9 @@ pub struct PlanArgs {
     /// Write the plan to a file.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
+    /// Write a page about the plan.
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
     /// How to print the answer.
     #[arg(long, value_enum, default_value_t)]
     format: Format,
@@ -97,18 +100,21 @@ pub fn run(args: &PlanArgs) -> Result<Ending, AppError> {
 }
 
 fn report(args: &PlanArgs, plan: &Plan) -> Result<Ending, AppError> {
-    deliver(args, &output::json(plan)?, &summary::text(plan))
+    deliver(args, plan, &output::json(plan)?, &summary::text(plan))
 }
 
 fn report_front(args: &PlanArgs, front: &Front, trade: Trade) -> Result<Ending, AppError> {
     let text = format!("{}{}", summary::text(&front.plan), pareto::text(front, trade));
-    deliver(args, &output::json(front)?, &text)
+    deliver(args, &front.plan, &output::json(front)?, &text)
 }
 
-/// Writes the document where it was asked for, and prints it or the text.
-fn deliver(args: &PlanArgs, document: &str, text: &str) -> Result<Ending, AppError> {
+/// Writes the document and the page where they were asked for, and prints the document or the text.
+fn deliver(args: &PlanArgs, plan: &Plan, document: &str, text: &str) -> Result<Ending, AppError> {
     if let Some(path) = &args.out {
         files::write_text(path, document)?;
+    }
+    if let Some(path) = &args.html {
+        files::write_text(path, &html::plan(plan))?;
     }
     match args.format {
         Format::Human => output::say(text),

@@ -6,7 +6,7 @@ use crate::files;
 use crate::plan::Plan;
 use crate::report::simulation::{MOST_TEXT_OPS, PlanFigures, Simulation};
 use crate::report::timeline::Held;
-use crate::report::{timeline_svg, timeline_trace};
+use crate::report::{html, timeline_svg, timeline_trace};
 use clap::{Args, ValueEnum};
 use cost_models::schedule::{
     AutoOptions, ChunkTimes, GroupRule, MemoryLimit, OpCosts, RankOrders, Schedule, ScheduleKind,
@@ -74,6 +74,9 @@ pub struct SimulateArgs {
     /// Write the order as torch's schedule CSV (torchtitan).
     #[arg(long, value_name = "FILE")]
     pub csv: Option<PathBuf>,
+    /// Write a page with the timeline and every rank in numbers.
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
     /// How to print the answer.
     #[arg(long, value_enum, default_value_t)]
     pub format: Format,
@@ -192,11 +195,11 @@ fn simulated(
     orders: RankOrders,
     costs: &OpCosts,
 ) -> Result<Simulation, AppError> {
-    let drawn = args.svg.is_some() || args.trace.is_some();
+    let drawn = args.svg.is_some() || args.trace.is_some() || args.html.is_some();
     if drawn && orders.len() > MOST_DRAWN_OPS {
         return Err(AppError::usage(
             format!("{} operations are more than a picture or trace holds ({MOST_DRAWN_OPS})", orders.len()),
-            "use fewer microbatches, or leave out --svg and --trace",
+            "use fewer microbatches, or leave out --svg, --trace and --html",
         ));
     }
     let printed = args.format == Format::Human && orders.len() <= MOST_TEXT_OPS;
@@ -241,6 +244,9 @@ fn write_files(args: &SimulateArgs, simulation: &Simulation) -> Result<(), AppEr
     let (unit, microseconds) = if of_plan.is_some() { ("s", 1e6) } else { ("time", 1e3) };
     if let Some(path) = &args.svg {
         files::write_text(path, &timeline_svg::render(orders, timeline, &simulation.title(), unit, held))?;
+    }
+    if let Some(path) = &args.html {
+        files::write_text(path, &html::simulate(simulation))?;
     }
     if let Some(path) = &args.trace {
         files::write_text(path, &timeline_trace::render(orders, timeline, microseconds, held))?;

@@ -3,9 +3,7 @@
 use super::Format;
 use crate::files;
 use crate::fit::fit_step;
-use crate::report::{
-    validation_flags, validation_html, validation_json, validation_kernels, validation_text,
-};
+use crate::report::{html, validation_flags, validation_json, validation_kernels, validation_text};
 use crate::validate::{
     CrossValidation, Half, Models, Selection, Summary, ValidateError, Validation, cross_validate, is_jsonl,
     kernels, read_file, validate, validate_flags,
@@ -107,7 +105,7 @@ fn run_table(args: &ValidateArgs, runs: &Path, table: &[u8]) -> Result<(), Valid
     let validation = validate(&runs.display().to_string(), table, &models, selection)?;
     let summary = Summary::of(&validation.runs);
     if let Some(path) = &args.html {
-        write_file(path, &validation_html::render(&validation, &summary))?;
+        write_file(path, &html::validate(&validation, &summary))?;
     }
     let cross = args.cross_validate.then(|| cross_validation(&validation)).transpose()?;
     print(&answer(args, &validation, &summary, cross.as_ref())?)

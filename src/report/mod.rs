@@ -2,10 +2,12 @@
 
 pub mod check;
 pub mod explain;
+pub mod html;
 pub mod infeasible;
 pub mod number;
 pub mod pareto;
 pub mod simulation;
+pub mod study_text;
 pub mod summary;
 pub mod table;
 pub mod timeline;
@@ -13,7 +15,6 @@ pub mod timeline_svg;
 pub mod timeline_text;
 pub mod timeline_trace;
 pub mod validation_flags;
-pub mod validation_html;
 pub mod validation_json;
 pub mod validation_kernels;
 pub mod validation_text;

@@ -18,14 +18,17 @@ const MEMORY: f64 = 120.0;
 /// Numbers more than this would not be read and make the file heavy.
 const MOST_NUMBERS: usize = 20_000;
 
-const STYLE: &str = "text{font:11px system-ui,sans-serif;fill:#1c2733}.t{font-size:16px;font-weight:600}\
-.n{font-size:9px;text-anchor:middle;fill:#fff;pointer-events:none}.r{text-anchor:end}.g{stroke:#c9d1d9;stroke-width:.5}\
-.bg{fill:#fff}.row{fill:#eef1f4}.F0{fill:#2f6fb7}.F1{fill:#6ba4dd}.I0{fill:#c8742a}.I1{fill:#e5a566}.W0{fill:#3f8f57}\
-.W1{fill:#7fc093}.B0{fill:#b5483f}.B1{fill:#dd8078}.S0,.T0{fill:#7a4fa3}.S1,.T1{fill:#a885c7}\
-.m{fill:none;stroke-width:1.3}.m0{stroke:#2f6fb7}.m1{stroke:#c8742a}.m2{stroke:#3f8f57}\
-.pair{fill:none;stroke:#1c2733;stroke-width:.8}\
-@media(prefers-color-scheme:dark){text{fill:#e6edf3}.bg{fill:#0d1117}.row{fill:#1b222c}.g{stroke:#3a4450}\
-.pair{stroke:#e6edf3}}";
+// Scoped, so that a page around the picture keeps its own.
+const STYLE: &str = ".timeline text{font:11px system-ui,sans-serif;fill:#1c2733}.timeline .t{font-size:16px;font-weight:600}\
+.timeline .n{font-size:9px;text-anchor:middle;fill:#fff;pointer-events:none}.timeline .r{text-anchor:end}\
+.timeline .g{stroke:#c9d1d9;stroke-width:.5}.timeline .bg{fill:#fff}.timeline .row{fill:#eef1f4}\
+.timeline .F0{fill:#2f6fb7}.timeline .F1{fill:#6ba4dd}.timeline .I0{fill:#c8742a}.timeline .I1{fill:#e5a566}\
+.timeline .W0{fill:#3f8f57}.timeline .W1{fill:#7fc093}.timeline .B0{fill:#b5483f}.timeline .B1{fill:#dd8078}\
+.timeline .S0,.timeline .T0{fill:#7a4fa3}.timeline .S1,.timeline .T1{fill:#a885c7}\
+.timeline .m{fill:none;stroke-width:1.3}.timeline .m0{stroke:#2f6fb7}.timeline .m1{stroke:#c8742a}\
+.timeline .m2{stroke:#3f8f57}.timeline .pair{fill:none;stroke:#1c2733;stroke-width:.8}\
+@media(prefers-color-scheme:dark){.timeline text{fill:#e6edf3}.timeline .bg{fill:#0d1117}\
+.timeline .row{fill:#1b222c}.timeline .g{stroke:#3a4450}.timeline .pair{stroke:#e6edf3}}";
 
 /// Geometry of one picture.
 struct Canvas<'a> {
@@ -75,7 +78,7 @@ impl Canvas<'_> {
         let (width, height) = (LEFT + PLOT + RIGHT, self.bottom() + 34.0 + MEMORY + 40.0);
         let title = escaped(title);
         self.add(format_args!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width:.0} {height:.0}\" width=\"{width:.0}\" \
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"timeline\" viewBox=\"0 0 {width:.0} {height:.0}\" width=\"{width:.0}\" \
              height=\"{height:.0}\" role=\"img\" aria-label=\"{title}\">\n<style>{STYLE}</style>\n\
              <rect class=\"bg\" width=\"100%\" height=\"100%\"/>\n<text class=\"t\" x=\"{LEFT}\" y=\"26\">{title}</text>\n",
         ));

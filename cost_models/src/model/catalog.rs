@@ -29,15 +29,24 @@ pub fn names() -> Vec<&'static str> {
 /// # Errors
 /// [`ModelError::Unknown`] with the nearest names.
 pub fn get(name: &str) -> Result<ModelSpec, ModelError> {
+    let (stem, text) = text(name)?;
+    let origin = format!("models/{stem}.toml");
+    file::read(&origin, stem, &load::toml_map(&origin, text)?)
+}
+
+/// The catalogue name and the file of the model called `name`, found as [`get`] finds it.
+///
+/// # Errors
+/// [`ModelError::Unknown`] with the nearest names.
+pub fn text(name: &str) -> Result<(&'static str, &'static str), ModelError> {
     let entries = entries();
     for wanted in candidates(name) {
         let same = |stem: &str| canonical(stem) == wanted;
         let found = entries.iter().find(|(stem, _)| same(stem));
         let found =
             found.or_else(|| entries.iter().find(|(stem, text)| aliases(stem, text).iter().any(|a| same(a))));
-        if let Some((stem, text)) = found {
-            let origin = format!("models/{stem}.toml");
-            return file::read(&origin, stem, &load::toml_map(&origin, text)?);
+        if let Some(entry) = found {
+            return Ok(*entry);
         }
     }
     Err(unknown(name, &entries))

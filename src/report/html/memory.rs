@@ -1,0 +1,55 @@
+//! Memory by term and pipeline rank, against the capacity.
+
+use super::bars::{Bar, Mark, stacked};
+use super::parts::table;
+use crate::report::number::gib;
+use cluster_profiles::Bytes;
+use cost_models::RankMemory;
+use maud::{Markup, html};
+
+/// Bars that are drawn; more ranks are drawn by groups of neighbours, each as its fullest rank.
+const MOST_BARS: usize = 24;
+/// Rows of the table.
+const MOST_ROWS: usize = 256;
+
+/// The part of a page.
+pub fn section(memory: &[RankMemory], limit: Bytes, capacity: Bytes) -> Markup {
+    let names: Vec<String> =
+        RankMemory::default().terms().iter().map(|(name, _)| (*name).to_owned()).collect();
+    let size = memory.len().div_ceil(MOST_BARS).max(1);
+    let bars: Vec<Bar> = memory.chunks(size).filter_map(bar).collect();
+    let marks = [
+        Mark { at: capacity.as_gib(), name: format!("capacity {} GiB", gib(capacity)), soft: false },
+        Mark { at: limit.as_gib(), name: format!("limit {} GiB", gib(limit)), soft: true },
+    ];
+    let mut header = vec!["pipeline rank", "peak GiB"];
+    header.extend(names.iter().map(String::as_str));
+    let rows: Vec<Vec<String>> = memory.iter().take(MOST_ROWS).map(row).collect();
+    html! {
+        h2 { "Memory of every pipeline rank, GiB" }
+        @if size > 1 { p.soft { "Each bar stands for " (size) " neighbouring ranks and shows the fullest." } }
+        (stacked(&names, &bars, &marks, |amount| format!("{amount:.1} GiB")))
+        details {
+            summary { "In numbers" }
+            (table(&header, &[], &rows))
+            @if memory.len() > MOST_ROWS { p.soft { "The first " (MOST_ROWS) " of " (memory.len()) " ranks." } }
+        }
+    }
+}
+
+fn bar(ranks: &[RankMemory]) -> Option<Bar> {
+    let fullest = ranks.iter().max_by(|a, b| a.peak_bytes.get().total_cmp(&b.peak_bytes.get()))?;
+    let (first, last) = (ranks.first()?.rank, ranks.last()?.rank);
+    let parts =
+        fullest.terms().iter().enumerate().map(|(colour, (_, bytes))| (colour, bytes.as_gib())).collect();
+    Some(Bar {
+        label: if first == last { format!("rank {first}") } else { format!("ranks {first}-{last}") },
+        parts,
+        total: gib(fullest.peak_bytes),
+    })
+}
+
+fn row(rank: &RankMemory) -> Vec<String> {
+    let terms = rank.terms().into_iter().map(|(_, bytes)| gib(bytes));
+    [rank.rank.to_string(), gib(rank.peak_bytes)].into_iter().chain(terms).collect()
+}

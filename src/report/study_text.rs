@@ -1,0 +1,211 @@
+//! What follows from a study, as a person wants to read it in a terminal.
+
+use super::number::{grouped, seconds, significant};
+use super::table::Table;
+use crate::study::decide::{BatchPlan, BreakEven, Decisions, Front, Outcome, Sensitivity, Switch};
+use crate::study::file::Study;
+use cluster_profiles::Seconds;
+use std::fmt::Write;
+
+/// Lines of a part that are shown; the rest is in the files.
+const SHOWN: usize = 12;
+
+/// The whole text, with a final newline.
+#[must_use]
+pub fn text(study: &Study, decisions: &Decisions) -> String {
+    let mut out = format!("{}\n\n  {}\n", study.title, counts(decisions));
+    part(&mut out, "best of every job", &best(study, &decisions.best));
+    part(&mut out, "worth its price: nothing is both faster and cheaper", &fronts(&decisions.fronts));
+    part(&mut out, "the best layout switches", &switches(&decisions.switches));
+    part(&mut out, "break-even", &break_even(&decisions.break_even));
+    part(&mut out, "batch size over the training", &batches(&decisions.batch_schedules));
+    part(&mut out, "what would help the first best point", &sensitivities(&decisions.sensitivities));
+    out
+}
+
+fn part(out: &mut String, title: &str, body: &str) {
+    if !body.is_empty() {
+        let _ = write!(out, "\n{title}\n{body}");
+    }
+}
+
+/// Points by status, and what binds those without use.
+#[must_use]
+pub fn counts(decisions: &Decisions) -> String {
+    let counts = decisions.counts.iter().map(|(status, count)| format!("{} {status}", grouped(*count)));
+    let counts: Vec<String> = counts.collect();
+    let binding = decisions.binding.iter().map(|(what, count)| format!("{what} {}", grouped(*count)));
+    let binding: Vec<String> = binding.collect();
+    let why =
+        if binding.is_empty() { String::new() } else { format!("; what binds: {}", binding.join(", ")) };
+    format!("points: {}{why}", counts.join(", "))
+}
+
+/// A duration for people who wait for days.
+#[must_use]
+pub fn long_time(time: f64) -> String {
+    match time {
+        time if time >= 2.0 * 86_400.0 => format!("{} days", significant(time / 86_400.0)),
+        time if time >= 2.0 * 3600.0 => format!("{} h", significant(time / 3600.0)),
+        time => seconds(Seconds(time)),
+    }
+}
+
+/// Dollars with a fitting unit.
+#[must_use]
+pub fn dollars(amount: f64) -> String {
+    match amount {
+        amount if amount >= 1e6 => format!("${} M", significant(amount / 1e6)),
+        amount if amount >= 1e3 => format!("${}", grouped(amount.round() as u64)),
+        amount => format!("${}", significant(amount)),
+    }
+}
+
+/// A value of an axis: large numbers with commas or an exponent's words.
+#[must_use]
+pub fn value(text: &str) -> String {
+    match text.parse::<f64>() {
+        Ok(number) if number >= 1e6 && number.fract() == 0.0 && number < 1e15 => grouped(number as u64),
+        Ok(number) if number.fract() != 0.0 => significant(number),
+        _ => text.chars().take(60).collect(),
+    }
+}
+
+/// The table of best points: values of the axes, then figures.
+#[must_use]
+pub fn best_table(study: &Study, list: &[Outcome]) -> (Vec<String>, Vec<Vec<String>>) {
+    let trained = list.iter().any(|outcome| outcome.training_seconds.is_some());
+    let mut header: Vec<String> = study.axis_keys().iter().map(|key| (*key).to_owned()).collect();
+    let more = ["GPUs", "step", "tokens/s/GPU", "MFU %", "$ / 1e9 tokens", "J/token"];
+    header.extend(more.map(str::to_owned));
+    if trained {
+        header.extend(["training", "cost"].map(str::to_owned));
+    }
+    header.push("layout".to_owned());
+    let optional = |value: Option<f64>, text: fn(f64) -> String| value.map_or_else(|| "-".to_owned(), text);
+    let row = |outcome: &Outcome| {
+        let mut cells: Vec<String> = outcome.values.iter().map(|text| value(text)).collect();
+        cells.extend([
+            grouped(outcome.gpus as u64),
+            seconds(Seconds(outcome.step_time_seconds)),
+            grouped(outcome.tokens_per_second_per_gpu.round() as u64),
+            significant(outcome.model_flops_utilization * 100.0),
+            optional(outcome.dollars_per_billion_tokens, |dollars| grouped(dollars.round() as u64)),
+            significant(outcome.joules_per_token),
+        ]);
+        if trained {
+            cells.push(optional(outcome.training_seconds, long_time));
+            cells.push(optional(outcome.training_dollars, dollars));
+        }
+        cells.push(outcome.layout.clone());
+        cells
+    };
+    (header, list.iter().map(row).collect())
+}
+
+fn best(study: &Study, list: &[Outcome]) -> String {
+    let (header, rows) = best_table(study, list);
+    let header: Vec<&str> = header.iter().map(String::as_str).collect();
+    let mut table = Table::new(&header);
+    rows.into_iter().take(SHOWN).for_each(|row| table.row(row));
+    if list.is_empty() { String::new() } else { indented(&table.text()) + &more(list.len()) }
+}
+
+fn fronts(list: &[Front]) -> String {
+    let mut out = String::new();
+    for front in list.iter().filter(|front| front.against == "dollars_per_billion_tokens").take(SHOWN) {
+        let points = front.points.iter().take(6);
+        let points: Vec<String> = points
+            .map(|(time, money, point)| format!("{} {} (point {point})", long_time(*time), dollars(*money)))
+            .collect();
+        let job = if front.job.is_empty() { "all" } else { &front.job };
+        let _ = writeln!(out, "  {job}, for 1e9 tokens: {}", points.join("  "));
+    }
+    out
+}
+
+fn switches(list: &[Switch]) -> String {
+    let mut out = String::new();
+    for switch in list.iter().take(SHOWN) {
+        let _ = writeln!(
+            out,
+            "  {} {} -> {}  {}: {} -> {}",
+            switch.axis,
+            value(&switch.from_value),
+            value(&switch.to_value),
+            switch.elsewhere,
+            switch.from_layout,
+            switch.to_layout
+        );
+    }
+    out + &more(list.len())
+}
+
+fn break_even(list: &[BreakEven]) -> String {
+    let mut out = String::new();
+    for pair in list {
+        for at in pair.pairs.iter().take(SHOWN) {
+            let _ = writeln!(
+                out,
+                "  {} costs as much as {} at ${} per GPU and hour (price ${})  {}",
+                pair.other,
+                pair.one,
+                significant(at.break_even_price),
+                significant(at.price),
+                at.elsewhere
+            );
+        }
+    }
+    out
+}
+
+fn batches(list: &[BatchPlan]) -> String {
+    let mut out = String::new();
+    for plan in list.iter().take(SHOWN) {
+        let saved = (1.0 - plan.seconds / plan.fixed_seconds) * 100.0;
+        let _ = writeln!(
+            out,
+            "  {}  {}, {} % less than the best fixed batch of {} tokens",
+            plan.elsewhere,
+            long_time(plan.seconds),
+            significant(saved),
+            grouped(plan.fixed_batch_tokens as u64)
+        );
+        for phase in plan.phases.iter().take(SHOWN) {
+            let _ = writeln!(
+                out,
+                "    from {} tokens: batch of {} tokens, {}{}",
+                grouped(phase.from_tokens as u64),
+                grouped(phase.speed.batch_tokens.round() as u64),
+                phase.speed.layout,
+                if phase.switches_layout { "  (another layout)" } else { "" }
+            );
+        }
+    }
+    out
+}
+
+fn sensitivities(list: &[Sensitivity]) -> String {
+    let mut table = Table::new(&["one percent more", "step changes by %", "halved", "doubled"]);
+    for sensitivity in list {
+        table.row([
+            sensitivity.name.clone(),
+            format!("{:+.3}", sensitivity.elasticity),
+            seconds(Seconds(sensitivity.step_halved_seconds)),
+            seconds(Seconds(sensitivity.step_doubled_seconds)),
+        ]);
+    }
+    if list.is_empty() { String::new() } else { indented(&table.text()) }
+}
+
+fn indented(text: &str) -> String {
+    text.lines().map(|line| format!("  {line}\n")).collect()
+}
+
+fn more(count: usize) -> String {
+    if count > SHOWN {
+        format!("  ... {} more in decisions.json\n", grouped((count - SHOWN) as u64))
+    } else {
+        String::new()
+    }
+}

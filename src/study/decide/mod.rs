@@ -1,0 +1,72 @@
+//! What follows from the rows of a study: what is best, what is worth its price, where one choice takes over from another.
+
+mod batch;
+mod break_even;
+mod gather;
+mod pareto;
+mod sensitivity;
+mod switches;
+
+pub use batch::{BatchPlan, Phase, Speed, schedule as batch_schedule};
+pub use break_even::{BreakEven, Pair, break_even_price};
+pub use gather::{Gathered, Outcome};
+pub use pareto::{Front, front};
+pub use sensitivity::{Sensitivity, sensitivities};
+pub use switches::{Switch, switches};
+
+use super::file::Study;
+use super::merge::Rows;
+use super::run::plan_of;
+use crate::Answer;
+use crate::error::AppError;
+use crate::plan::Plan;
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// Everything that follows from a study.
+#[derive(Debug, Clone, Serialize)]
+pub struct Decisions {
+    /// Name of the study.
+    pub name: String,
+    /// Points by status.
+    pub counts: BTreeMap<String, u64>,
+    /// Points that do not count, by what binds.
+    pub binding: BTreeMap<String, u64>,
+    /// The best point of every job.
+    pub best: Vec<Outcome>,
+    /// Fronts of every job.
+    pub fronts: Vec<Front>,
+    /// Where another layout becomes best along an axis.
+    pub switches: Vec<Switch>,
+    /// Prices at which two clusters cost the same for a token.
+    pub break_even: Vec<BreakEven>,
+    /// Batch sizes over a training, if asked for.
+    pub batch_schedules: Vec<BatchPlan>,
+    /// By how many percent a step changes for one percent of every number of the hardware, at the first best point.
+    pub sensitivities: Vec<Sensitivity>,
+}
+
+/// The decisions of a study, and the plan of its best point.
+///
+/// # Errors
+/// Rows that cannot be read.
+pub fn decide(study: &Study, rows: &mut Rows) -> Result<(Decisions, Gathered, Option<Plan>), AppError> {
+    let gathered = Gathered::read(study, rows)?;
+    let best = gathered.best_of_jobs(study);
+    let plan = best.first().and_then(|best| match plan_of(study, best.point, 4) {
+        Ok(Answer::Plan(plan)) => Some(*plan),
+        _ => None,
+    });
+    let decisions = Decisions {
+        name: study.name.clone(),
+        counts: gathered.counts.clone(),
+        binding: gathered.binding.clone(),
+        fronts: gathered.fronts(),
+        switches: switches(study, &gathered),
+        break_even: break_even::break_even(study, &gathered),
+        batch_schedules: batch::of_study(study, &gathered),
+        sensitivities: plan.as_ref().map(sensitivities).unwrap_or_default(),
+        best,
+    };
+    Ok((decisions, gathered, plan))
+}

@@ -1,0 +1,50 @@
+//! Pareto fronts: points that nothing beats in both of two measures, of which less is better.
+
+use serde::Serialize;
+
+/// A front of seconds for a billion tokens against something else.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Front {
+    /// What is trained.
+    pub job: String,
+    /// The other measure.
+    pub against: String,
+    /// Seconds for a billion tokens, the other measure, the point; by rising time.
+    pub points: Vec<(f64, f64, u64)>,
+}
+
+/// The points that no other point equals or beats in both measures; of equal ones the first.
+#[must_use]
+pub fn front(points: &[(f64, f64, u64)]) -> Vec<(f64, f64, u64)> {
+    let mut sorted: Vec<(f64, f64, u64)> =
+        points.iter().copied().filter(|point| point.0.is_finite() && point.1.is_finite()).collect();
+    sorted.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)).then(a.2.cmp(&b.2)));
+    let mut least = f64::INFINITY;
+    sorted.retain(|point| {
+        let better = point.1 < least;
+        least = least.min(point.1);
+        better
+    });
+    sorted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn the_front_is_what_brute_force_finds(values in prop::collection::vec((0u32..20, 0u32..20), 0..40)) {
+            let points: Vec<(f64, f64, u64)> =
+                values.iter().enumerate().map(|(at, (a, b))| (f64::from(*a), f64::from(*b), at as u64)).collect();
+            let beaten = |one: &(f64, f64, u64)| points.iter().any(|other| {
+                let equal = other.0 == one.0 && other.1 == one.1;
+                other.0 <= one.0 && other.1 <= one.1 && (!equal || other.2 < one.2)
+            });
+            let mut forced: Vec<(f64, f64, u64)> = points.iter().copied().filter(|point| !beaten(point)).collect();
+            forced.sort_by(|a, b| a.0.total_cmp(&b.0));
+            prop_assert_eq!(front(&points), forced);
+        }
+    }
+}

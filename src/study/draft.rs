@@ -1,0 +1,219 @@
+//! A point being put together: what its keys say, and the inputs of a plan that come of it.
+
+use super::goodput::FailureKeys;
+use super::library::Library;
+use super::value::Value;
+use crate::Wishes;
+use crate::inputs::{self, DEFAULT_RUNTIME, Inputs};
+use cluster_profiles::{Bytes, Cluster, Precision, catalog};
+use cost_models::{Optimizer, Runtime, Workload};
+use solver::{Constraints, Objective};
+use std::collections::BTreeMap;
+
+/// Sets a number of a cluster.
+pub type Edit = fn(&mut Cluster, f64);
+
+/// What the keys of a point say.
+#[derive(Debug, Clone)]
+#[allow(missing_docs)]
+pub struct Draft {
+    pub model: String,
+    pub model_keys: BTreeMap<String, Value>,
+    pub cluster: String,
+    pub gpu: Option<String>,
+    pub gpus: Option<u64>,
+    pub dollars_per_hour: Option<f64>,
+    pub domain: Option<u64>,
+    pub nics: Option<u64>,
+    pub seq_len: Option<u64>,
+    pub global_batch: Option<u64>,
+    pub batch_tokens: Option<u64>,
+    pub precision: Precision,
+    pub optimizer: Optimizer,
+    pub expert_imbalance: f64,
+    pub runtime: Option<String>,
+    pub launcher: Option<String>,
+    pub memory_limit: Option<f64>,
+    pub fix: Vec<String>,
+    pub forbid: Vec<String>,
+    /// Changes of the cluster, in the order of the keys.
+    pub edits: Vec<(Edit, f64)>,
+    pub tokens: Option<f64>,
+    pub failures: FailureKeys,
+}
+
+impl Default for Draft {
+    fn default() -> Self {
+        Self {
+            model: String::new(),
+            model_keys: BTreeMap::new(),
+            cluster: String::new(),
+            gpu: None,
+            gpus: None,
+            dollars_per_hour: None,
+            domain: None,
+            nics: None,
+            seq_len: None,
+            global_batch: None,
+            batch_tokens: None,
+            precision: Precision::Bf16,
+            optimizer: Optimizer::Adamw,
+            expert_imbalance: 1.0,
+            runtime: None,
+            launcher: None,
+            memory_limit: None,
+            fix: Vec::new(),
+            forbid: Vec::new(),
+            edits: Vec::new(),
+            tokens: None,
+            failures: FailureKeys::default(),
+        }
+    }
+}
+
+/// A point, ready to be planned.
+#[derive(Debug, Clone)]
+pub struct Ready {
+    /// What `plan` reads.
+    pub inputs: Inputs,
+    /// What `plan` is asked for.
+    pub wishes: Wishes,
+}
+
+impl Draft {
+    /// The inputs of the plan.
+    ///
+    /// # Errors
+    /// Why there are none: an unknown name, a size that does not fill nodes, a missing price.
+    pub fn ready(&self, library: &Library, objective: Objective) -> Result<Ready, String> {
+        let (model, model_source) = library.model(&self.model, &self.model_keys)?;
+        let (cluster, cluster_source) = library.cluster(&self.cluster)?;
+        let cluster = self.sized(self.edited(cluster)?)?;
+        let runtime = self.engine()?;
+        let memory_limit = inputs::memory_limit(&cluster, &runtime, self.memory_limit.map(Bytes));
+        let inputs = Inputs {
+            model,
+            model_source,
+            cluster,
+            cluster_source,
+            workload: self.workload()?,
+            runtime,
+            launcher: self.launcher.clone(),
+            memory_limit,
+        };
+        Ok(Ready { inputs, wishes: self.wishes(objective)? })
+    }
+
+    fn workload(&self) -> Result<Workload, String> {
+        let seq_len = self.seq_len.ok_or("seq_len is not set")?;
+        let of_tokens = self.batch_tokens.map(|tokens| (tokens / seq_len).max(1));
+        Ok(Workload {
+            global_batch: self.global_batch.or(of_tokens).ok_or("global_batch is not set")?,
+            seq_len,
+            precision: self.precision,
+            optimizer: self.optimizer,
+            gradient_dtype: None,
+            expert_imbalance: self.expert_imbalance,
+        })
+    }
+
+    fn wishes(&self, objective: Objective) -> Result<Wishes, String> {
+        let launcher = self.launcher.as_deref().and_then(crate::launch::named);
+        let unable = launcher.map_or(&[][..], |launcher| launcher.forbids());
+        let forbid: Vec<&str> =
+            self.forbid.iter().map(String::as_str).chain(unable.iter().copied()).collect();
+        let fix: Vec<&str> = self.fix.iter().map(String::as_str).collect();
+        let constraints = Constraints::parse(&fix, &forbid).map_err(|error| error.faults.join("; "))?;
+        Ok(Wishes { objective, constraints, time_limit: None, top: 1, ..Wishes::default() })
+    }
+
+    fn engine(&self) -> Result<Runtime, String> {
+        let name = match (&self.runtime, &self.launcher) {
+            (Some(name), _) => name.as_str(),
+            (None, Some(name)) => {
+                crate::cli::inputs::launcher(name).map_err(|error| error.to_string())?.runtime()
+            }
+            (None, None) => DEFAULT_RUNTIME,
+        };
+        Runtime::named(name).map_err(|error| error.to_string())
+    }
+
+    /// The cluster with another GPU, domain and figures.
+    fn edited(&self, mut cluster: Cluster) -> Result<Cluster, String> {
+        if let Some(name) = &self.gpu {
+            let gpu = catalog::gpu(name).map_err(|error| error.to_string())?;
+            cluster.groups.iter_mut().for_each(|group| group.gpu = gpu.clone());
+        }
+        for group in &mut cluster.groups {
+            if let Some(domain) = self.domain {
+                let domain = domain as u32;
+                let gpus = greatest_common_divisor(group.node.gpus, domain);
+                group.node.nics = (group.node.nics * gpus / group.node.gpus).max(1);
+                group.node.gpus = gpus;
+                group.node.domain = domain;
+            }
+            if let Some(nics) = self.nics {
+                let factor = nics as f64 / f64::from(group.node.nics.max(1));
+                group.node.nics = nics as u32;
+                group.node.inter.bandwidth = group.node.inter.bandwidth * factor;
+            }
+        }
+        for (change, value) in &self.edits {
+            change(&mut cluster, *value);
+        }
+        Ok(cluster)
+    }
+
+    fn sized(&self, cluster: Cluster) -> Result<Cluster, String> {
+        let gpus = match (self.gpus, self.dollars_per_hour) {
+            (Some(gpus), _) => gpus,
+            (None, Some(dollars)) => affordable(&cluster, dollars)?,
+            (None, None) => return Ok(cluster),
+        };
+        cluster.resized(gpus).map_err(|error| error.to_string())
+    }
+}
+
+/// The most GPUs that so many dollars an hour pay for, in whole nodes or domains whose number has no factor above 3, so that
+/// batches and degrees divide.
+fn affordable(cluster: &Cluster, dollars: f64) -> Result<u64, String> {
+    let group = cluster.main();
+    let price = group
+        .dollars_per_gpu_hour
+        .ok_or_else(|| format!("{} has no public price: set cluster.dollars_per_gpu_hour", cluster.name))?;
+    let unit = u64::from(group.node.gpus.max(group.node.domain));
+    let most = (dollars / price / unit as f64) as u64;
+    let units = (1..=most.min(1 << 18)).rev().find(|units| is_smooth(*units));
+    units.map(|units| units * unit).ok_or_else(|| {
+        format!("{dollars} dollars an hour do not pay for {unit} GPUs of {price} dollars each")
+    })
+}
+
+fn is_smooth(mut number: u64) -> bool {
+    for factor in [2, 3] {
+        while number.is_multiple_of(factor) {
+            number /= factor;
+        }
+    }
+    number == 1
+}
+
+fn greatest_common_divisor(a: u32, b: u32) -> u32 {
+    if b == 0 { a } else { greatest_common_divisor(b, a % b) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn money_buys_whole_nodes_and_never_more_than_it_pays_for() {
+        let cluster = catalog::cluster("dgx-h100").expect("in the catalogue");
+        let price = cluster.main().dollars_per_gpu_hour.expect("has a price");
+        for dollars in [100.0, 1000.0, 5000.0] {
+            let gpus = affordable(&cluster, dollars).expect("pays for a node");
+            assert!(gpus as f64 * price <= dollars && gpus.is_multiple_of(8) && is_smooth(gpus / 8));
+        }
+        assert!(affordable(&cluster, 1.0).is_err());
+    }
+}

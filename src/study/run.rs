@@ -1,0 +1,188 @@
+//! Plans the points of a study on all cores and writes a row for each as it is done.
+
+use super::file::Study;
+use super::journal::{Journal, Manifest, SCHEMA};
+use super::row::{Cell, Column, columns, infeasible, invalid, planned};
+use super::work::Units;
+use crate::error::AppError;
+use crate::{Answer, Wishes};
+use sha2::{Digest, Sha256};
+use solver::{Objective, Silent};
+use std::collections::BTreeSet;
+use std::num::NonZero;
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// How a run is watched.
+pub trait Watch: Sync {
+    /// How many points there are, and how many were done before.
+    fn begin(&self, _points: u64, _done: u64) {}
+    /// Some more points are done.
+    fn advance(&self, _points: u64) {}
+}
+
+/// Watches nothing.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Unwatched;
+
+impl Watch for Unwatched {}
+
+/// What a run did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Done {
+    /// Points of this shard.
+    pub points: u64,
+    /// Points that were done before.
+    pub before: u64,
+}
+
+/// The manifest of a study, or of one shard of it.
+#[must_use]
+pub fn manifest(study: &Study, shard: [u64; 2]) -> Manifest {
+    let mut digest = Sha256::new();
+    digest.update(env!("CARGO_PKG_VERSION"));
+    digest.update(&study.text);
+    for (name, sum) in study.library.digests() {
+        digest.update(format!("\n{name} {sum}"));
+    }
+    let points = if study.skip.is_empty() { study.grid_size() } else { study.points().count() as u64 };
+    Manifest {
+        schema: SCHEMA.to_owned(),
+        name: study.name.clone(),
+        digest: digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect(),
+        points,
+        shard,
+        columns: columns(study),
+        study: study.text.clone(),
+    }
+}
+
+/// What all workers share.
+struct Shared<'a, I> {
+    study: &'a Study,
+    units: &'a Units<'a>,
+    columns: &'a [Column],
+    done: &'a BTreeSet<u64>,
+    queue: Mutex<I>,
+    journal: Mutex<Journal>,
+    failure: Mutex<Option<AppError>>,
+    watch: &'a dyn Watch,
+}
+
+/// Plans every point of a shard that the folder does not have yet.
+///
+/// # Errors
+/// The folder belongs to something else, another run has it open, or a row cannot be written. Rows written before stay, and
+/// the next run goes on behind them.
+pub fn run(study: &Study, folder: &Path, shard: [u64; 2], watch: &dyn Watch) -> Result<Done, AppError> {
+    let manifest = manifest(study, shard);
+    let journal = Journal::open(folder, &manifest)?;
+    let units = Units::new(study);
+    let done: BTreeSet<u64> = journal.entries().iter().map(|entry| entry.point).collect();
+    let points = if shard[1] == 1 {
+        manifest.points
+    } else {
+        units.of_shard(shard).map(|unit| units.points(unit).len() as u64).sum()
+    };
+    let result = Done { points, before: done.len() as u64 };
+    watch.begin(points, result.before);
+    let shared = Shared {
+        study,
+        units: &units,
+        columns: &manifest.columns,
+        done: &done,
+        queue: Mutex::new(units.of_shard(shard)),
+        journal: Mutex::new(journal),
+        failure: Mutex::new(None),
+        watch,
+    };
+    let workers = std::thread::available_parallelism().map_or(1, NonZero::get);
+    std::thread::scope(|scope| {
+        for _ in 0..workers {
+            scope.spawn(|| shared.work());
+        }
+    });
+    if let Some(error) = shared.failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        return Err(error);
+    }
+    shared.journal.into_inner().unwrap_or_else(PoisonError::into_inner).sync()?;
+    Ok(result)
+}
+
+fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl<I: Iterator<Item = u64>> Shared<'_, I> {
+    /// Takes units until there are none. A search runs on its worker's thread alone: the study is what is parallel.
+    fn work(&self) {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(1).use_current_thread().build();
+        let next = || held(&self.queue).next();
+        while let Some(unit) = next() {
+            if held(&self.failure).is_some() {
+                break;
+            }
+            let points: Vec<u64> =
+                self.units.points(unit).into_iter().filter(|point| !self.done.contains(point)).collect();
+            if points.is_empty() {
+                continue;
+            }
+            let rows = match &pool {
+                Ok(pool) => pool.install(|| rows(self.study, self.columns, &points)),
+                Err(_) => rows(self.study, self.columns, &points),
+            };
+            if let Err(error) = self.record(&points, &rows) {
+                held(&self.failure).get_or_insert(error);
+                break;
+            }
+            self.watch.advance(points.len() as u64);
+        }
+    }
+
+    fn record(&self, points: &[u64], rows: &[Vec<Cell>]) -> Result<(), AppError> {
+        let mut journal = held(&self.journal);
+        points.iter().zip(rows).try_for_each(|(point, row)| journal.add(*point, row))
+    }
+}
+
+/// The rows of points that share one search.
+#[must_use]
+pub fn rows(study: &Study, columns: &[Column], points: &[u64]) -> Vec<Vec<Cell>> {
+    let mut answer: Option<Result<Answer, String>> = None;
+    let row = |point: &u64| {
+        let point = *point;
+        let ready = study.draft(point).and_then(|draft| {
+            let ready = draft.ready(&study.library, study.objective)?;
+            Ok((draft, ready))
+        });
+        let (draft, ready) = match ready {
+            Ok(ready) => ready,
+            Err(fault) => return invalid(study, columns, point, &fault),
+        };
+        let answer = answer.get_or_insert_with(|| {
+            crate::plan(ready.inputs.clone(), &ready.wishes, &Silent).map_err(|error| error.to_string())
+        });
+        match answer {
+            Ok(Answer::Plan(plan)) => {
+                let own = &ready.inputs.cluster;
+                let cluster = if study.objective == Objective::StepTime { own } else { &plan.inputs.cluster };
+                planned(study, columns, point, &draft, plan, cluster)
+            }
+            Ok(Answer::Infeasible(why)) => infeasible(study, columns, point, &ready, why),
+            Ok(Answer::Stopped { .. }) => invalid(study, columns, point, "the search was stopped"),
+            Err(fault) => invalid(study, columns, point, fault),
+        }
+    };
+    points.iter().map(row).collect()
+}
+
+/// The plan of one point.
+///
+/// # Errors
+/// The point makes no sense.
+pub fn plan_of(study: &Study, point: u64, top: usize) -> Result<Answer, AppError> {
+    let wrong = |message: String| AppError::Other { message, hint: None };
+    let ready = study.draft(point).and_then(|draft| draft.ready(&study.library, study.objective));
+    let ready = ready.map_err(wrong)?;
+    crate::plan(ready.inputs, &Wishes { top, ..ready.wishes }, &Silent)
+}
