@@ -8,17 +8,14 @@ use crate::chain_costs::ChainCosts;
 use crate::families::{Ends, Slack, balanced, even_ends};
 use crate::judge::Judge;
 use crate::mesh::Sharding;
-use crate::order_bound::{Interleaving, round_trips};
-use crate::outside::{RankShare, outside_of};
-use crate::partition::{Chain, SplitTable, StageTimes};
+use crate::partition::{Chain, SplitTable};
 use crate::problem::Problem;
 use crate::splits::ranges;
 use crate::tables::Tables;
 use crate::units::Units;
-use cluster_profiles::Seconds;
 use cost_models::memory::{MemoryContext, MemoryTable};
 use cost_models::rules::StageFreedom;
-use cost_models::schedule::{BoundInput, Hop, OpCosts, Placement, Vocabulary, bound};
+use cost_models::schedule::Placement;
 use cost_models::stages::default_stages;
 use cost_models::{Estimate, ParallelConfig, Recompute, StageMap};
 use std::cell::RefCell;
@@ -138,15 +135,8 @@ impl Leaf<'_, '_> {
         (least < cutoff).then_some(least)
     }
 
-    /// Work of the fullest rank of a split, at least.
-    fn least_load(&self, ends: &Ends) -> f64 {
-        match self.layout.pipeline.schedule.vocabulary {
-            Vocabulary::Whole => self.largest_load(ends, &self.placement_of(ends)),
-            _ => self.layout.average_load(),
-        }
-    }
-
-    fn placement_of(&self, ends: &Ends) -> Vec<u16> {
+    /// The rank of every stage of a split.
+    pub(crate) fn placement_of(&self, ends: &Ends) -> Vec<u16> {
         self.placement().ranks_of_stages(self.layout.mesh.pp, ends.len() as u32)
     }
 
@@ -208,110 +198,6 @@ impl Leaf<'_, '_> {
         Slack { first: worth(0..first).min(2), last: worth(last..count).min(6) }
     }
 
-    /// The objective of a step of at least so many seconds.
-    #[must_use]
-    pub fn value_bound(&self, step: f64) -> f64 {
-        let load = self.layout.average_load();
-        self.problem.objective.bound(self.problem.cluster, Seconds(step), Seconds(load))
-    }
-
-    /// Seconds of the pipeline that no schedule of a split beats.
-    #[must_use]
-    pub fn split_bound(&self, ends: &Ends) -> f64 {
-        let (mesh, pipeline) = (self.layout.mesh, self.layout.pipeline);
-        if mesh.pp == 1 || pipeline.schedule.vocabulary != Vocabulary::Whole {
-            return self.layout.average_load();
-        }
-        let placement = self.placement_of(ends);
-        if self.layout.is_staggered() {
-            return self.largest_load(ends, &placement);
-        }
-        let costs = self.op_costs(ends);
-        let microbatches = u32::try_from(mesh.num_microbatches).unwrap_or(u32::MAX);
-        let input = BoundInput {
-            ranks: mesh.pp,
-            stages: ends.len() as u32,
-            placement: &placement,
-            microbatches,
-            slices: 1,
-            splits_backward: self.layout.splits_backward(),
-            combines: false,
-            vocabulary: Vocabulary::Whole,
-        };
-        let name = pipeline.schedule.kind.name();
-        let ordered = if matches!(name, "1f1b" | "interleaved-1f1b") {
-            let order = Interleaving {
-                ranks: mesh.pp as usize,
-                chunks: pipeline.vpp as usize,
-                microbatches: microbatches as usize,
-            };
-            order.bound(&costs)
-        } else {
-            0.0
-        };
-        let trips = if name == "1f1b" { self.trips_bound(&costs) } else { 0.0 };
-        bound(&input, &costs).max(ordered).max(trips)
-    }
-
-    /// Work of the fullest rank.
-    fn largest_load(&self, ends: &Ends, ranks: &[u16]) -> f64 {
-        let mut loads = vec![0.0; self.layout.mesh.pp as usize];
-        for (range, &rank) in ranges(ends).zip(ranks) {
-            loads[usize::from(rank)] += self.layout.times.work(&range, self.layout.repeated());
-        }
-        self.layout.mesh.num_microbatches as f64 * loads.into_iter().fold(0.0, f64::max)
-    }
-
-    /// Times and hops of a split; an empty stage sends nothing of its own.
-    fn op_costs(&self, ends: &Ends) -> OpCosts {
-        let times = self.layout.times;
-        let recompute = self.layout.repeated();
-        let latency = |range: Range<usize>| if range.is_empty() { 0.0 } else { times.hop_after(range.end) };
-        let hops =
-            ranges(ends).take(ends.len() - 1).map(|range| Hop { latency: latency(range), transfer: 0.0 });
-        OpCosts {
-            stages: ranges(ends).map(|range| times.op_times(&range, recompute)).collect(),
-            hops: hops.collect(),
-            ..OpCosts::default()
-        }
-    }
-
-    /// Round trips of 1F1B, the last of which ends as its chain of stages does.
-    fn trips_bound(&self, costs: &OpCosts) -> f64 {
-        let chain = Chain { microbatches: 0.0, ..self.chain() };
-        let stages: Vec<StageTimes> = costs
-            .stages
-            .iter()
-            .map(|stage| {
-                let work = stage.forward + stage.backward;
-                StageTimes { work, lead: work }
-            })
-            .collect();
-        let work: f64 = stages.iter().map(|stage| stage.work).sum();
-        let hops: f64 = (0..stages.len() - 1).map(|stage| costs.hop_seconds(stage)).sum();
-        let mesh = self.layout.mesh;
-        round_trips(mesh.pp.into(), mesh.num_microbatches, work + 2.0 * hops, |last| {
-            Chain { microbatches: last, ..chain }.bound(&stages)
-        })
-    }
-
-    /// Seconds outside the pipeline of a split.
-    #[must_use]
-    pub fn outside_of(&self, ends: &Ends, parallel: &ParallelConfig) -> f64 {
-        let mesh = self.layout.mesh;
-        let placement = self.placement_of(ends);
-        // How much a stage repeats, and so how much traffic hides behind it, is not known where it chooses.
-        let times = (!self.layout.pipeline.per_stage).then_some((0.0, 0.0));
-        let mut ranks = vec![RankShare { times, ..RankShare::default() }; mesh.pp as usize];
-        for (range, rank) in ranges(ends).zip(placement) {
-            let share = &mut ranks[usize::from(rank)];
-            share.parameters += self.layout.times.parameters(&range);
-            let [forward, input, weight] = self.layout.times.stage(&range, self.layout.repeated());
-            share.times = share.times.map(|(f, b)| (f + forward, b + input + weight));
-        }
-        outside_of(self.problem, parallel, &ranks)
-    }
-
     /// Every split of one stage per rank, by rising bound. Splits far above the least bound are listed only when the best
     /// found does not rule them out.
     fn try_chain(&self, judge: &mut Judge, best: f64) {
@@ -355,7 +241,7 @@ impl Leaf<'_, '_> {
         }
     }
 
-    fn chain(&self) -> Chain {
+    pub(crate) fn chain(&self) -> Chain {
         let times = self.layout.times;
         Chain {
             layers: times.len(),

@@ -1,9 +1,9 @@
 //! Wishes that would do instead: a nearer value for one that was fixed, or one wish less.
 
 use crate::constraint::{Constraint, fixed_number};
+use crate::divisors::divisors;
 use crate::infeasible::{Change, tried};
 use crate::problem::Problem;
-use crate::space::divisors;
 use crate::term::{Term, Test};
 
 /// Values tried in place of one that was fixed.

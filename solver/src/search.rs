@@ -20,6 +20,11 @@ const BATCH: usize = 16;
 /// Meshes bounded between two looks at the clock.
 const CHUNK: usize = 2048;
 
+/// Meshes tried for a first plan.
+const MOST_USUAL: usize = 32;
+/// Tensor parallelism that most runs of large models have.
+const USUAL_TP: u32 = 8;
+
 /// Layouts that count as one alternative: those with the same degrees of model parallelism.
 pub type Class = (u32, u32, u32, u32, u32);
 
@@ -97,13 +102,18 @@ pub fn search(tree: &Tree, limits: &Limits) -> Found {
     };
     let bounded = state.add_meshes(tree, &meshes.list, limits);
     let mut stopped = !bounded;
+    let mut batches: u64 = 0;
     while !stopped {
         let batch = state.next_batch();
         if batch.is_empty() {
             break;
         }
-        let expansions: Vec<Expansion> =
+        let mut expansions: Vec<Expansion> =
             batch.par_iter().map(|(node, goal)| tree.expand(&node.kind, goal)).collect();
+        batches += 1;
+        if batches.is_power_of_two() {
+            state.dive(tree, &mut expansions);
+        }
         for ((node, _), expansion) in batch.iter().zip(expansions) {
             state.merge(node.kind.mesh(), expansion);
         }
@@ -116,7 +126,9 @@ pub fn search(tree: &Tree, limits: &Limits) -> Found {
 impl State {
     /// Adds all meshes with their bounds; false if a limit came first.
     fn add_meshes(&mut self, tree: &Tree, meshes: &[Mesh], limits: &Limits) -> bool {
-        let Some(meshes) = self.meshes_that_may_fit(tree, meshes, limits) else { return false };
+        let able = self.meshes_that_may_fit(tree, meshes, limits);
+        self.first_plan(tree, able.as_deref().unwrap_or(meshes));
+        let Some(meshes) = able else { return false };
         let mut keys: Vec<(Mesh, bool)> = meshes.iter().map(layer_key).collect();
         keys.sort_unstable();
         keys.dedup();
@@ -162,6 +174,55 @@ impl State {
             }
         }
         Some(able)
+    }
+
+    /// A plan of a usual mesh, so that there is one whenever a limit comes: small microbatches, little context parallelism,
+    /// tensor parallelism within a node, few stages.
+    fn first_plan(&mut self, tree: &Tree, meshes: &[Mesh]) {
+        let usual = |mesh: &&Mesh| {
+            let tensor = u64::from(mesh.tp.abs_diff(USUAL_TP));
+            (mesh.cp, mesh.micro_batch_size, tensor, mesh.pp.max(2), mesh.etp, !mesh.sequence_parallel)
+        };
+        let mut order: Vec<&Mesh> = meshes.iter().collect();
+        let count = order.len().min(MOST_USUAL);
+        if count > 0 && count < order.len() {
+            order.select_nth_unstable_by_key(count - 1, usual);
+        }
+        order.truncate(count);
+        order.sort_by_key(usual);
+        for mesh in order {
+            let goal = Goal { cutoff: self.cutoff, best: self.cutoff };
+            let mut next = Some((0.0, Kind::Mesh(*mesh)));
+            while let Some((_, kind)) = next {
+                let mut expansion = tree.expand(&kind, &goal);
+                if let Some(candidate) = expansion.leaf.and_then(|(leaf, _)| leaf.best) {
+                    self.best.insert(class_of(mesh), candidate);
+                    return;
+                }
+                next = take_least(&mut expansion.children);
+            }
+        }
+    }
+
+    /// Follows the most promising child of a batch down to a leaf: better plans early, should a limit come.
+    fn dive(&mut self, tree: &Tree, expansions: &mut [Expansion]) {
+        let of = |expansion: &Expansion| {
+            expansion.children.iter().map(|(bound, _)| *bound).fold(f64::INFINITY, f64::min)
+        };
+        let Some(expansion) = expansions.iter_mut().min_by(|a, b| of(a).total_cmp(&of(b))) else { return };
+        let mut next = take_least(&mut expansion.children);
+        while let Some((bound, kind)) = next {
+            let threshold = self.threshold();
+            let cutoff = self.cutoff_of(kind.mesh(), threshold);
+            if bound >= cutoff {
+                self.push(bound, kind);
+                return;
+            }
+            let best = self.best.values().map(|candidate| candidate.value).fold(self.cutoff, f64::min);
+            let mut expansion = tree.expand(&kind, &Goal { cutoff, best });
+            next = if expansion.leaf.is_none() { take_least(&mut expansion.children) } else { None };
+            self.merge(kind.mesh(), expansion);
+        }
     }
 
     fn push(&mut self, bound: f64, kind: Kind) {
@@ -248,6 +309,13 @@ impl State {
             stopped,
         }
     }
+}
+
+/// Removes the child with the least bound.
+fn take_least(children: &mut Vec<(f64, Kind)>) -> Option<(f64, Kind)> {
+    let indices = 0..children.len();
+    let least = indices.min_by(|&a, &b| children[a].0.total_cmp(&children[b].0))?;
+    Some(children.swap_remove(least))
 }
 
 /// A mesh without its micro batch; micro batches rise within a grid.

@@ -6,6 +6,7 @@
 
 use crate::choices::{recomputes, schedules};
 use crate::constraint::Constraints;
+use crate::divisors::{divisors, divisors_of_share};
 use crate::mesh::{Mesh, Pipeline, Sharding, set_schedule};
 use crate::term::{Field, Term};
 use cluster_profiles::Cluster;
@@ -37,15 +38,6 @@ pub struct Meshes {
     pub considered: u64,
     /// Layouts excluded, by rule.
     pub pruned: Pruned,
-}
-
-/// Divisors of a number in rising order.
-#[must_use]
-pub fn divisors(number: u64) -> Vec<u64> {
-    let root = number.isqrt();
-    let low: Vec<u64> = (1..=root).filter(|divisor| number.is_multiple_of(*divisor)).collect();
-    let high = low.iter().rev().map(|divisor| number / divisor).filter(|divisor| *divisor > root);
-    low.iter().copied().chain(high).collect()
 }
 
 impl<'a> SearchSpace<'a> {
@@ -338,8 +330,3 @@ const GRID_RULES: &[&str] = &["M1", "M5", "T6b", "M7", "M16", "M13", "P9", "P2"]
 
 /// Schedules that run any number of chunks.
 const OPEN_CHUNKS: &[&str] = &["interleaved-1f1b", "looped-bfs", "interleaved-zb"];
-
-/// Micro batches that divide a data-parallel rank's share of the batch; none if the ranks do not divide it.
-fn divisors_of_share(global_batch: u64, dp: u64) -> Vec<u64> {
-    if global_batch.is_multiple_of(dp) { divisors(global_batch / dp) } else { Vec::new() }
-}
