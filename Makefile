@@ -8,10 +8,10 @@ TESTS_MAY = -A clippy::unwrap_used -A clippy::expect_used -A clippy::print_stdou
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help deps build demo test lint bench look docs install clean
+.PHONY: help deps build demo test lint closed-loop bench look docs install clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 deps: ## make HiGHS and libclang available to cargo (see scripts/deps)
 	@command -v $(CARGO) >/dev/null || { printf 'error: no %s found\n\nhint: install Rust, see https://rustup.rs\n' '$(CARGO)' >&2; exit 1; }
@@ -35,6 +35,10 @@ lint: deps ## check formatting, clippy and the documentation; warnings are error
 	$(CARGO) clippy --workspace --lib --bins -- -D warnings
 	$(CARGO) clippy --workspace --tests --benches -- -D warnings $(TESTS_MAY)
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --workspace --no-deps
+
+# Two processes on the CPU, or all GPUs with `scripts/closed_loop --processes 8`. Downloads torch once (PyPI, 3 GB on Linux).
+closed-loop: build ## probe this machine, plan a small GPT for it, run the plans, compare
+	$(PYTHON) scripts/closed_loop
 
 bench: deps ## run the benchmarks
 	$(CARGO) bench --workspace

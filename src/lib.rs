@@ -42,6 +42,7 @@ pub mod inputs;
 pub mod launch;
 pub mod pareto;
 pub mod plan;
+pub mod profile;
 pub mod report;
 pub mod require;
 pub mod study;

@@ -2,6 +2,7 @@
 
 use crate::error::ProfileError;
 use crate::gpu::Gpu;
+use crate::layers::{MeasuredLayer, MeasuredOptimizer};
 use crate::links::{HostMatrix, HostSet, LinkOverride};
 use crate::measured::{Collective, MeasuredCollective, MeasuredCollectives};
 use crate::units::{BytesPerSecond, Seconds};
@@ -94,6 +95,12 @@ pub struct Cluster {
     /// Collectives measured on groups of given shapes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub collectives: Vec<MeasuredCollective>,
+    /// Layers measured on its GPUs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub layers: Vec<MeasuredLayer>,
+    /// Optimizer steps measured on its GPUs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub optimizers: Vec<MeasuredOptimizer>,
 }
 
 /// How a communication group of `ranks`, `stride` apart, lies on the cluster.

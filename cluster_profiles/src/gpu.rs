@@ -102,9 +102,9 @@ impl Gpu {
             title: section.text("title"),
             vendor: section.text("vendor"),
             compute_capability: section.optional_count("compute_capability", 1..=999),
-            memory: section.bytes("memory", 1e9..=1e13),
+            memory: section.bytes("memory", 1e8..=1e13),
             memory_source: section.text("memory_source"),
-            memory_bandwidth: section.bytes_per_second("memory_bandwidth", 1e10..=1e15),
+            memory_bandwidth: section.bytes_per_second("memory_bandwidth", 1e8..=1e15),
             memory_bandwidth_source: section.text("memory_bandwidth_source"),
             multiprocessors: section.count("multiprocessors", 1..=10_000),
             power_watts: section.number("power_watts", 10.0..=1e5),
@@ -170,7 +170,7 @@ impl Gpu {
 
 impl Figure {
     fn read(section: &Section) -> Self {
-        Self { value: section.flops_per_second("value", 1e11..=1e18), source: section.text("source") }
+        Self { value: section.flops_per_second("value", 1e8..=1e18), source: section.text("source") }
     }
 }
 

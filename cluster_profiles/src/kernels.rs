@@ -145,7 +145,7 @@ impl KernelCurves {
 /// Longest time of one call that a profile may state, in seconds.
 const LATENCY: std::ops::RangeInclusive<f64> = 0.0..=1.0;
 /// Rates of arithmetic a profile may state.
-const RATE: std::ops::RangeInclusive<f64> = 1e11..=1e18;
+const RATE: std::ops::RangeInclusive<f64> = 1e8..=1e18;
 /// Transfer rates a profile may state.
 const BANDWIDTH: std::ops::RangeInclusive<f64> = 1e6..=1e15;
 

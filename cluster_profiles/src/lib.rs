@@ -81,7 +81,33 @@
 //! latency = "40 us"
 //! bandwidth = "360 GB/s"               # busbw of nccl-tests
 //! points = [["1 KiB", "39 us"], ["1 GiB", "5.9 ms"]]     # optional: time by size of the full tensor
+//! regimes = [                          # optional, read where there are no points: a line per range of sizes
+//!     { from = "1 KiB", latency = "39 us", bandwidth = "12 GB/s" },
+//!     { from = "4 MiB", latency = "90 us", bandwidth = "360 GB/s" },
+//! ]
 //! provenance = { basis = "measured", from = "all_reduce_perf.log" }
+//!
+//! [[layers]]                           # optional: measured layers, stand above the kernel curves
+//! kind = "block"                       # head, embedding (with vocab)
+//! hidden = 4096
+//! heads = 32
+//! kv_heads = 8
+//! ffn = 14336
+//! seq_len = 8192
+//! micro_batch = 1
+//! tp = 1
+//! cp = 1
+//! precision = "bf16"
+//! forward = "5.1 ms"                   # without collectives
+//! input_gradient = "5.6 ms"            # or the whole backward
+//! weight_gradient = "4.4 ms"
+//! provenance = { basis = "measured", from = "probe.json" }
+//!
+//! [[optimizers]]                       # optional: a measured optimizer step
+//! name = "adamw"
+//! parameters = 1e9
+//! time = "9 ms"
+//! provenance = { basis = "measured", from = "probe.json" }
 //! "#;
 //! let cluster = cluster_profiles::catalog::cluster_from_toml("lab.toml", profile)?;
 //! assert_eq!(cluster.gpu_count(), 24);
@@ -102,13 +128,16 @@
 //! formulas stand at [`GemmCurve`], [`AttentionCurve`] and [`CollectiveCurve`], each with a [`Provenance`]. `memory` is
 //! what a process sees, which is less than the maker's figure.
 
+pub mod anomalies;
 pub mod catalog;
 mod cluster;
 mod error;
 mod faults;
+pub mod fit;
 mod gpu;
 mod hosts;
 mod kernels;
+mod layers;
 mod links;
 mod measured;
 mod precision;
@@ -124,8 +153,9 @@ pub use cluster::{Cluster, GroupShape, Link, NodeGroup, NodeShape};
 pub use error::ProfileError;
 pub use gpu::{Figure, Gpu, Rates};
 pub use kernels::{AttentionCurve, Basis, CollectiveCurve, GemmCurve, KernelCurves, Provenance};
+pub use layers::{LayerKind, MeasuredLayer, MeasuredOptimizer};
 pub use links::{HostMatrix, HostSet, LinkOverride};
-pub use measured::{Collective, MeasuredCollective, MeasuredCollectives};
+pub use measured::{Collective, MeasuredCollective, MeasuredCollectives, Regime};
 pub use precision::Precision;
 pub use profile::Loader;
 pub use topology::{HostId, Topology};

@@ -115,17 +115,65 @@ pub struct MeasuredCollective {
     /// Measured times by size of the full tensor, sizes ascending; with none, latency and bandwidth make a line.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub points: Vec<(Bytes, Seconds)>,
+    /// Fitted lines by protocol regime, sizes ascending; read where there are no points.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub regimes: Vec<Regime>,
     /// Where it was measured.
     pub provenance: Provenance,
+}
+
+/// A range of sizes in which a collective keeps to one protocol, and its line.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Regime {
+    /// Smallest size of the full tensor; the range ends where the next begins.
+    pub from: Bytes,
+    /// Time that does not depend on the size.
+    pub latency: Seconds,
+    /// Bus bandwidth.
+    pub bandwidth: BytesPerSecond,
+}
+
+impl Regime {
+    fn line(&self, op: Collective, ranks: u32, bytes: Bytes) -> Seconds {
+        self.latency + bytes * op.wire_factor(ranks) / self.bandwidth
+    }
+
+    /// Time for a full tensor of `bytes`: the line of its regime, and never less than a smaller tensor takes.
+    #[must_use]
+    pub fn time(regimes: &[Self], op: Collective, ranks: u32, bytes: Bytes) -> Seconds {
+        let own = regimes.iter().rposition(|regime| regime.from <= bytes).unwrap_or(0);
+        let ends = regimes.windows(2).take(own).map(|pair| pair[0].line(op, ranks, pair[1].from));
+        let time = regimes.get(own).map_or(Seconds::ZERO, |regime| regime.line(op, ranks, bytes));
+        ends.fold(time, Seconds::max)
+    }
+
+    fn read(section: &Section) -> Self {
+        Self {
+            from: section.bytes("from", 1.0..=1e15),
+            latency: section.seconds("latency", 0.0..=3600.0),
+            bandwidth: section.bytes_per_second("bandwidth", 1.0..=1e15),
+        }
+    }
+
+    fn text(&self) -> String {
+        let (from, latency) = (quantity::write_bytes(self.from), quantity::write_seconds(self.latency));
+        let bandwidth = quantity::write_bytes_per_second(self.bandwidth);
+        format!("{{ from = \"{from}\", latency = \"{latency}\", bandwidth = \"{bandwidth}\" }}")
+    }
 }
 
 impl MeasuredCollective {
     /// Time for a full tensor of `bytes` (what nccl-tests calls size).
     ///
     /// Between two points the logarithm of the time is linear in the logarithm of the size; below the first the time
-    /// stays, above the last it grows with the size.
+    /// stays, above the last it grows with the size. Without points the regimes' lines hold, without those latency and
+    /// bandwidth.
     #[must_use]
     pub fn time(&self, bytes: Bytes) -> Seconds {
+        if self.points.is_empty() && !self.regimes.is_empty() {
+            return Regime::time(&self.regimes, self.op, self.ranks, bytes);
+        }
         let Some(upper) = self.points.iter().position(|(size, _)| *size >= bytes) else {
             return self
                 .points
@@ -161,11 +209,15 @@ impl MeasuredCollective {
             latency: section.seconds("latency", 0.0..=60.0),
             bandwidth: section.bytes_per_second("bandwidth", 1e3..=1e15),
             points: section.points("points"),
+            regimes: section.sections("regimes", Regime::read),
             provenance: section.section("provenance", Provenance::read),
         };
         let ascending = measured.points.windows(2).all(|pair| pair[0].0 < pair[1].0);
         if !ascending || measured.points.iter().any(|(size, time)| size.get() < 1.0 || time.get() < 1e-9) {
             section.fault("points", "must be sizes from 1 B up, ascending, with times from 1 ns up");
+        }
+        if !measured.regimes.windows(2).all(|pair| pair[0].from < pair[1].from) {
+            section.fault("regimes", "must start at ascending sizes");
         }
         measured
     }
@@ -184,6 +236,11 @@ impl MeasuredCollective {
             let points: Vec<String> = self.points.iter().map(pair).collect();
             toml.raw("points", &format!("[{}]", points.join(", ")));
         }
+        if !self.regimes.is_empty() {
+            let lines: Vec<String> =
+                self.regimes.iter().map(|regime| format!("    {},\n", regime.text())).collect();
+            toml.raw("regimes", &format!("[\n{}]", lines.concat()));
+        }
         self.provenance.write(toml);
     }
 }
@@ -201,6 +258,7 @@ mod tests {
             latency: Seconds::micros(20.0),
             bandwidth: BytesPerSecond(350e9),
             points,
+            regimes: Vec::new(),
             provenance: Provenance { basis: Basis::Measured, from: "here".into(), median_error: None },
         }
     }

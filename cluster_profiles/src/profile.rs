@@ -6,6 +6,7 @@ use crate::error::ProfileError;
 use crate::faults::nearest;
 use crate::gpu::Gpu;
 use crate::hosts::{Layout, SPINE};
+use crate::layers::{MeasuredLayer, MeasuredOptimizer};
 use crate::links::{HostMatrix, HostSet, LinkOverride};
 use crate::measured::{MeasuredCollective, MeasuredCollectives};
 use crate::quantity;
@@ -55,6 +56,8 @@ impl Cluster {
             matrix: section.optional_section("matrix", HostMatrix::read),
             measured: section.optional_section("measured", MeasuredCollectives::read),
             collectives: section.sections("collectives", MeasuredCollective::read),
+            layers: section.sections("layers", MeasuredLayer::read),
+            optimizers: section.sections("optimizers", MeasuredOptimizer::read),
         };
         if cluster.groups.is_empty() {
             section.fault("groups", "is empty: a cluster needs at least one group of nodes");
@@ -137,6 +140,8 @@ impl Cluster {
             measured.write(toml);
         }
         self.collectives.iter().for_each(|measured| measured.write(toml));
+        self.layers.iter().for_each(|layer| layer.write(toml));
+        self.optimizers.iter().for_each(|optimizer| optimizer.write(toml));
     }
 }
 

@@ -10,6 +10,7 @@ pub mod inputs;
 mod layout;
 pub mod output;
 mod plan;
+mod profile;
 mod progress;
 pub mod simulate;
 mod study;
@@ -55,6 +56,7 @@ enum Verb {
     Export(export::ExportArgs),
     Simulate(Box<simulate::SimulateArgs>),
     Study(study::StudyArgs),
+    Profile(profile::ProfileArgs),
     Validate(validate::ValidateArgs),
     Fit(fit::FitArgs),
     Catalog(catalog::CatalogArgs),
@@ -74,6 +76,7 @@ impl Cli {
             Verb::Export(args) => export::run(args),
             Verb::Simulate(args) => simulate::run(args),
             Verb::Study(args) => study::run(args),
+            Verb::Profile(args) => profile::run(args),
             Verb::Validate(args) => done(validate::run(args), |error| Some(error.hint())),
             Verb::Fit(args) => fit::run(args),
             Verb::Catalog(args) => catalog::run(args),

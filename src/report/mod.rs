@@ -6,6 +6,7 @@ pub mod html;
 pub mod infeasible;
 pub mod number;
 pub mod pareto;
+pub mod profile;
 pub mod simulation;
 pub mod study_text;
 pub mod summary;

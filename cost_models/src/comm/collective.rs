@@ -2,8 +2,8 @@
 
 use crate::runtime::SharedTraits;
 use cluster_profiles::{
-    Bytes, BytesPerSecond, Cluster, Collective, CollectiveCurve, GroupShape, MeasuredCollectives, NodeShape,
-    Seconds,
+    Bytes, BytesPerSecond, Cluster, Collective, CollectiveCurve, GroupShape, MeasuredCollectives,
+    MeasuredLayer, NodeShape, Seconds,
 };
 
 /// Share of a domain link's nominal rate that a collective can reach at best.
@@ -59,6 +59,12 @@ impl<'a> Fabric<'a> {
     #[must_use]
     pub const fn with_curve(self, curve: &'a CollectiveCurve) -> Self {
         Self { curve, ..self }
+    }
+
+    /// Layers measured on the cluster.
+    #[must_use]
+    pub fn measured_layers(&self) -> &'a [MeasuredLayer] {
+        &self.cluster.layers
     }
 
     /// GPUs of a domain.
@@ -194,6 +200,14 @@ impl<'a> Fabric<'a> {
     pub fn send(&self, bytes: Bytes, local: bool) -> Seconds {
         if bytes.get() <= 0.0 {
             return Seconds::ZERO;
+        }
+        let shape = GroupShape {
+            ranks: 2,
+            per_domain: if local { 2 } else { 1 },
+            domains: if local { 1 } else { 2 },
+        };
+        if let Some(measured) = self.cluster.measured_collective(Collective::SendRecv, shape) {
+            return measured.time(bytes);
         }
         let rate = if local { self.local_bandwidth(Collective::SendRecv) } else { self.interface() };
         self.shared.pipeline_hop + bytes / rate

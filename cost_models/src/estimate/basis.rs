@@ -1,9 +1,11 @@
 //! What the parts of a predicted step rest on.
 
 use super::TimeBreakdown;
+use crate::layer_cost::{LayerContext, measured};
+use crate::model::Layer;
 use crate::run::TrainingRun;
 use crate::runtime::AttentionKernel;
-use cluster_profiles::{Basis, Seconds};
+use cluster_profiles::{Basis, Collective, Seconds};
 use serde::{Deserialize, Serialize};
 
 /// Share of the step that rests on one basis.
@@ -42,7 +44,6 @@ pub(super) fn bases(run: &TrainingRun) -> Vec<(&'static str, &'static str, Strin
         if run.runtime.attention == AttentionKernel::Unfused { gemm } else { &kernels.attention.provenance };
     let long = run.workload.seq_len > LONGEST_MEASURED;
     let attention_word = if long { "extrapolated" } else { word(attention.basis) };
-    let local = |ranks: u32, stride: u32| run.cluster.group_shape(ranks.max(1), stride.max(1)).is_local();
     let parallel = run.parallel;
     let link = |is_local: bool| {
         if is_local {
@@ -53,29 +54,56 @@ pub(super) fn bases(run: &TrainingRun) -> Vec<(&'static str, &'static str, Strin
             ("analytic", group.node.inter.source.clone())
         }
     };
+    let collective = |ops: &[Collective], ranks: u32, stride: u32| {
+        let shape = run.cluster.group_shape(ranks.max(1), stride.max(1));
+        let measured = ops.iter().find_map(|op| run.cluster.measured_collective(*op, shape));
+        measured
+            .map_or_else(|| link(shape.is_local()), |m| (word(m.provenance.basis), m.provenance.from.clone()))
+    };
     let engine = &run.runtime.time.provenance;
     let mut bases = vec![
         ("matmul", word(gemm.basis), gemm.from.clone()),
         ("attention", attention_word, attention.from.clone()),
         ("other_kernels", word(kernels.provenance.basis), kernels.provenance.from.clone()),
     ];
-    let strides = [
-        ("tp", local(parallel.tp, 1)),
-        ("cp", local(parallel.cp, parallel.tp)),
-        ("ep", local(parallel.ep, parallel.etp)),
-        ("dp", local(parallel.dp().saturating_mul(parallel.cp), parallel.tp)),
+    let reductions = [Collective::AllReduce, Collective::ReduceScatter];
+    let gathers = [Collective::AllGather, Collective::AllToAll];
+    let groups = [
+        ("tp", collective(&reductions, parallel.tp, 1)),
+        ("cp", collective(&gathers, parallel.cp, parallel.tp)),
+        ("ep", collective(&[Collective::AllToAll], parallel.ep, parallel.etp)),
+        ("dp", collective(&reductions, parallel.dp().saturating_mul(parallel.cp), parallel.tp)),
     ];
-    bases.extend(strides.into_iter().map(|(kind, is_local)| {
-        let (word, from) = link(is_local);
-        (kind, word, from)
-    }));
+    bases.extend(groups.into_iter().map(|(kind, (word, from))| (kind, word, from)));
     bases.extend([
         ("pp", "analytic", group.node.inter.source.clone()),
         ("bubble", "analytic", "simulation of the schedule".to_owned()),
         ("optimizer", word(kernels.provenance.basis), kernels.provenance.from.clone()),
         ("host", word(engine.basis), engine.from.clone()),
     ]);
+    measured_layers(run, &mut bases);
+    if let Some(o) = run.cluster.optimizers.iter().find(|o| o.name == run.workload.optimizer.name()) {
+        let entry = ("optimizer", word(o.provenance.basis), o.provenance.from.clone());
+        bases.iter_mut().filter(|(kind, ..)| *kind == "optimizer").for_each(|b| *b = entry.clone());
+    }
     bases
+}
+
+/// Kernels of a block that was measured: at this very shape, or scaled from the nearest one.
+fn measured_layers(run: &TrainingRun, bases: &mut [(&'static str, &'static str, String)]) {
+    let context = LayerContext::of(run);
+    let block = run.model.layers.iter().find(|layer| matches!(layer, Layer::Block(_)));
+    let Some((layer, exact)) = block.and_then(|block| measured::nearest(&context, block)) else { return };
+    let shape = format!("{} x {} tokens, tp {}, cp {}", layer.micro_batch, layer.seq_len, layer.tp, layer.cp);
+    let (word, how) = if exact {
+        ("measured", "layers measured at")
+    } else {
+        ("interpolated", "scaled from layers measured at")
+    };
+    for basis in bases.iter_mut().filter(|(kind, ..)| ["matmul", "attention", "other_kernels"].contains(kind))
+    {
+        *basis = (basis.0, word, format!("{how} {shape}: {}", layer.provenance.from));
+    }
 }
 
 /// Shares of a step by basis, firmest first; bases without a share are left out.

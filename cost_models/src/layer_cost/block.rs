@@ -72,7 +72,7 @@ fn norms_forward(context: &LayerContext, block: &Block) -> Seconds {
 /// repeated gather in the backward, the other half hides behind a product), an all_reduce each without.
 fn tensor_traffic(context: &LayerContext, block: &Block) -> Passes {
     let parts = if matches!(block.mlp, Mlp::Dense { .. }) { 2.0 } else { 1.0 };
-    let bytes = Bytes(2.0 * context.tokens * context.hidden());
+    let bytes = Bytes(context.element_bytes() * context.tokens * context.hidden());
     let time = |collective| context.fabric.time(collective, bytes, context.tp_group);
     let (forward, backward) = if context.sequence_shards > 1.0 {
         let (gather, scatter) = (time(Collective::AllGather), time(Collective::ReduceScatter));

@@ -9,7 +9,7 @@ use crate::runtime::{
     ContextExchange, CudaGraph, ExpertDispatcher, Runtime, Scaling, SharedTraits, TensorOverlap,
 };
 use crate::workload::Workload;
-use cluster_profiles::{Cluster, Gpu, GroupShape, Seconds};
+use cluster_profiles::{Cluster, Gpu, GroupShape, Precision, Seconds};
 
 /// Everything that the cost of a layer depends on: sizes of a microbatch on a rank, degrees, engine, GPU, links. It
 /// does not depend on the number of microbatches, of pipeline ranks or of data-parallel ranks, but for whether there
@@ -24,6 +24,8 @@ pub struct LayerContext<'a> {
     pub runtime: &'a Runtime,
     /// The links.
     pub fabric: Fabric<'a>,
+    /// Format of the workload.
+    pub precision: Precision,
     /// Format of the dense linear layers.
     pub linear_format: Format,
     /// Format of the experts.
@@ -81,6 +83,7 @@ impl<'a> LayerContext<'a> {
             gpu,
             runtime,
             fabric: Fabric::new(cluster, &runtime.shared),
+            precision: workload.precision,
             linear_format: format(facts.low_precision_linears),
             expert_format: format(facts.low_precision_experts),
             seq,
@@ -110,6 +113,12 @@ impl<'a> LayerContext<'a> {
     #[must_use]
     pub fn shared(&self) -> &'a SharedTraits {
         &self.runtime.shared
+    }
+
+    /// Bytes of an activation between layers and in collectives.
+    #[must_use]
+    pub fn element_bytes(&self) -> f64 {
+        if self.precision == Precision::Fp32 { 4.0 } else { 2.0 }
     }
 
     /// Width of the residual stream.

@@ -151,14 +151,20 @@ fn exchange(context: &LayerContext, attention: &Attention, core: Seconds, volume
     match context.context_exchange() {
         ContextExchange::AllToAll => {
             let widths = 2.0 * queries + keys_values;
-            fabric.time_in_buckets(Collective::AllToAll, Bytes(2.0 * context.tokens * widths), group, 4.0)
+            fabric.time_in_buckets(
+                Collective::AllToAll,
+                Bytes(context.element_bytes() * context.tokens * widths),
+                group,
+                4.0,
+            )
         }
         ContextExchange::Gather => {
-            let bytes = Bytes(2.0 * context.cp * context.tokens * keys_values);
+            let bytes = Bytes(context.element_bytes() * context.cp * context.tokens * keys_values);
             fabric.time(Collective::AllGather, bytes, group) * volumes
         }
         ContextExchange::Ring => {
-            let step = fabric.ring_step(Bytes(2.0 * context.tokens * keys_values * volumes), group);
+            let step = fabric
+                .ring_step(Bytes(context.element_bytes() * context.tokens * keys_values * volumes), group);
             let exposed = (step - core / context.cp).max(Seconds::ZERO);
             (exposed + step * RING_INTERFERENCE) * (context.cp - 1.0)
         }

@@ -8,6 +8,7 @@ mod channel;
 mod context;
 mod ends;
 mod linear;
+pub mod measured;
 mod mixer;
 mod parameters;
 mod passes;
@@ -60,13 +61,23 @@ pub fn layer_costs<const N: usize>(
     layer: &Layer,
     recomputes: [Recompute; N],
 ) -> [LayerCost; N] {
+    measured::level(context, layer, modelled(context, layer, recomputes))
+}
+
+/// The same by the kernel curves alone.
+fn modelled<const N: usize>(
+    context: &LayerContext,
+    layer: &Layer,
+    recomputes: [Recompute; N],
+) -> [LayerCost; N] {
     let parameters = RankParameters::of(context, layer);
+    let output = Bytes(context.element_bytes() * context.tokens * context.hidden() / context.tp);
     let cost = |passes: Passes| LayerCost {
         forward: passes.forward,
         input_gradient: passes.input_gradient,
         weight_gradient: passes.weight_gradient,
         recompute: PassCost::default(),
-        output: Bytes(2.0 * context.tokens * context.hidden() / context.tp),
+        output,
         parameters,
     };
     match layer {

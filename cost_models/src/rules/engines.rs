@@ -315,6 +315,16 @@ pub const ENGINES: &[Engine] = &[
         rules: TITAN_RULES,
         ..BASE
     },
+    Engine {
+        name: "torch",
+        zero_stages: &[0],
+        schedules: &["1f1b", "interleaved-1f1b", "gpipe", "looped-bfs", "zb-h1", "interleaved-zb", "zb-v"],
+        stages: StageFreedom::Listed,
+        recompute: RecomputeFreedom::AllOrNone,
+        context: true,
+        rules: TITAN_RULES,
+        ..BASE
+    },
     Engine { name: "internevo", zero_stages: &[0, 1], hybrid_sharding: true, rules: INTERNEVO_RULES, ..BASE },
     Engine {
         name: "jax",

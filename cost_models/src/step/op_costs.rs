@@ -66,7 +66,7 @@ fn vocabulary_costs(
 ) -> VocabularyCosts {
     let forward = share.forward.total().get();
     let (input, weight) = (share.input_gradient.total().get(), share.weight_gradient.total().get());
-    let bytes = Bytes(2.0 * context.tokens * context.hidden());
+    let bytes = Bytes(context.element_bytes() * context.tokens * context.hidden());
     let group = run.cluster.group_shape(run.parallel.pp, run.parallel.tp);
     let reduce = context.fabric.time(Collective::AllReduce, bytes, group).get();
     let local = group.is_local();

@@ -22,6 +22,10 @@ fn on_rank(run: &TrainingRun, stages: &StageCosts, rank: usize) -> Seconds {
     let sharded = parameters.dense / dense_ranks + parameters.expert / expert_ranks.max(1.0);
     let owned = if parallel.zero_stage >= 1 { sharded } else { parameters.total() };
     let resident = if parallel.zero_stage >= 2 { sharded } else { parameters.total() };
+    let measured = run.cluster.optimizers.iter().find(|o| o.name == run.workload.optimizer.name());
+    if let Some(measured) = measured {
+        return measured.time * (owned / measured.parameters.max(1.0));
+    }
     let state = shared.optimizer_bytes - saved_bytes(run.workload.optimizer);
     stream(&run.cluster.main().gpu, Bytes(state * owned + shared.gradient_pass_bytes * resident))
 }

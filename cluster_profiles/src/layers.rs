@@ -1,0 +1,170 @@
+//! Layers and optimizers measured on a cluster's own GPUs: they stand above the kernel curves.
+
+use crate::kernels::Provenance;
+use crate::read::Section;
+use crate::units::{Bytes, Seconds};
+use crate::write::Toml;
+use serde::{Deserialize, Serialize};
+
+/// What kind of layer was measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LayerKind {
+    /// A transformer block.
+    Block,
+    /// Final projection and loss.
+    Head,
+    /// The embedding.
+    Embedding,
+}
+
+impl LayerKind {
+    /// The name used in profiles.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Block => "block",
+            Self::Head => "head",
+            Self::Embedding => "embedding",
+        }
+    }
+}
+
+impl std::str::FromStr for LayerKind {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        [Self::Block, Self::Head, Self::Embedding]
+            .into_iter()
+            .find(|kind| kind.name() == text)
+            .ok_or_else(|| "unknown layer, use block, head or embedding".to_owned())
+    }
+}
+
+/// One microbatch through one layer on one rank, collectives left out.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MeasuredLayer {
+    /// What kind of layer.
+    pub kind: LayerKind,
+    /// Width of the residual stream.
+    pub hidden: u32,
+    /// Query heads (of a block).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub heads: Option<u32>,
+    /// Key-value heads (of a block).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kv_heads: Option<u32>,
+    /// Width of the MLP (of a block).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ffn: Option<u32>,
+    /// Vocabulary (of head and embedding).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vocab: Option<u32>,
+    /// Tokens of a whole sequence.
+    pub seq_len: u32,
+    /// Sequences.
+    pub micro_batch: u32,
+    /// Ranks the layer's weights were split over.
+    pub tp: u32,
+    /// Ranks the sequence was split over.
+    pub cp: u32,
+    /// Format of the computation: `bf16`, `fp32` and so on.
+    pub precision: String,
+    /// Forward.
+    pub forward: Seconds,
+    /// Gradient of the input; the whole backward where the two were not told apart.
+    pub input_gradient: Seconds,
+    /// Gradient of the weights.
+    pub weight_gradient: Seconds,
+    /// Memory allocated between forward and backward.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub saved: Option<Bytes>,
+    /// Where it was measured.
+    pub provenance: Provenance,
+}
+
+/// An optimizer step that was measured.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MeasuredOptimizer {
+    /// Its name, such as `adamw`.
+    pub name: String,
+    /// Parameters it updated.
+    pub parameters: f64,
+    /// Its duration.
+    pub time: Seconds,
+    /// Where it was measured.
+    pub provenance: Provenance,
+}
+
+/// Longest layer that a profile may state, in seconds.
+const LONGEST: f64 = 3600.0;
+
+impl MeasuredLayer {
+    pub(crate) fn read(section: &Section) -> Self {
+        let size = 1..=1 << 24;
+        Self {
+            kind: section.parsed("kind", str::parse).unwrap_or(LayerKind::Block),
+            hidden: section.count("hidden", size.clone()),
+            heads: section.optional_count("heads", size.clone()),
+            kv_heads: section.optional_count("kv_heads", size.clone()),
+            ffn: section.optional_count("ffn", size.clone()),
+            vocab: section.optional_count("vocab", size.clone()),
+            seq_len: section.count("seq_len", size.clone()),
+            micro_batch: section.count("micro_batch", size.clone()),
+            tp: section.count("tp", 1..=65_536),
+            cp: section.count("cp", 1..=65_536),
+            precision: section.text("precision"),
+            forward: section.seconds("forward", 1e-9..=LONGEST),
+            input_gradient: section.seconds("input_gradient", 0.0..=LONGEST),
+            weight_gradient: section.seconds("weight_gradient", 0.0..=LONGEST),
+            saved: section.has("saved").then(|| section.bytes("saved", 0.0..=1e15)),
+            provenance: section.section("provenance", Provenance::read),
+        }
+    }
+
+    pub(crate) fn write(&self, toml: &mut Toml) {
+        toml.table("[layers]");
+        toml.text("kind", self.kind.name());
+        let sizes = [
+            ("hidden", Some(self.hidden)),
+            ("heads", self.heads),
+            ("kv_heads", self.kv_heads),
+            ("ffn", self.ffn),
+            ("vocab", self.vocab),
+            ("seq_len", Some(self.seq_len)),
+            ("micro_batch", Some(self.micro_batch)),
+            ("tp", Some(self.tp)),
+            ("cp", Some(self.cp)),
+        ];
+        sizes.into_iter().for_each(|(key, size)| toml.optional_number(key, size.map(f64::from)));
+        toml.text("precision", &self.precision);
+        toml.seconds("forward", self.forward);
+        toml.seconds("input_gradient", self.input_gradient);
+        toml.seconds("weight_gradient", self.weight_gradient);
+        if let Some(saved) = self.saved {
+            toml.bytes("saved", saved);
+        }
+        self.provenance.write(toml);
+    }
+}
+
+impl MeasuredOptimizer {
+    pub(crate) fn read(section: &Section) -> Self {
+        Self {
+            name: section.text("name"),
+            parameters: section.number("parameters", 1.0..=1e13),
+            time: section.seconds("time", 1e-9..=LONGEST),
+            provenance: section.section("provenance", Provenance::read),
+        }
+    }
+
+    pub(crate) fn write(&self, toml: &mut Toml) {
+        toml.table("[optimizers]");
+        toml.text("name", &self.name);
+        toml.number("parameters", self.parameters);
+        toml.seconds("time", self.time);
+        self.provenance.write(toml);
+    }
+}

@@ -1,0 +1,182 @@
+//! Layers that were measured on the cluster stand above the model of their kernels.
+//!
+//! The model keeps its form and takes the measurement's level: each pass is scaled by measured over modelled time at the
+//! measured shape, so that the measured shape itself comes out as measured and its neighbours move along.
+
+use super::context::LayerContext;
+use super::passes::PassCost;
+use super::{LayerCost, modelled};
+use crate::model::{Attention, Layer, Mlp};
+use crate::parallel::Recompute;
+use cluster_profiles::{LayerKind, MeasuredLayer, Seconds};
+
+/// Farthest shape that a measurement speaks for: a factor of this many in sequence length, batch and degrees together.
+const FARTHEST: f64 = 64.0;
+/// How much a factor in a degree counts, relative to one in the sequence length.
+const DEGREE_WEIGHT: f64 = 3.0;
+
+/// The measurement nearest to what `layer` does in `context`, and whether it is of that very shape.
+#[must_use]
+pub fn nearest<'a>(context: &LayerContext<'a>, layer: &Layer) -> Option<(&'a MeasuredLayer, bool)> {
+    let candidates = context.fabric.measured_layers().iter().filter(|m| is_of(context, layer, m));
+    let near = candidates.map(|m| (distance(context, m), m)).min_by(|a, b| a.0.total_cmp(&b.0));
+    near.filter(|(distance, _)| *distance <= FARTHEST.ln()).map(|(distance, m)| (m, distance < 1e-9))
+}
+
+fn is_of(context: &LayerContext, layer: &Layer, measured: &MeasuredLayer) -> bool {
+    let same = |stated: Option<u32>, own: u64| stated.is_none_or(|stated| u64::from(stated) == own);
+    let sizes = match (measured.kind, layer) {
+        (LayerKind::Block, Layer::Block(block)) => match (&block.attention, &block.mlp) {
+            (Attention::Standard { heads, kv_heads, .. }, Mlp::Dense { ffn, .. }) => {
+                same(measured.heads, *heads) && same(measured.kv_heads, *kv_heads) && same(measured.ffn, *ffn)
+            }
+            _ => false,
+        },
+        (LayerKind::Head, Layer::Head) | (LayerKind::Embedding, Layer::Embedding) => {
+            same(measured.vocab, context.model.vocab)
+        }
+        _ => false,
+    };
+    sizes
+        && u64::from(measured.hidden) == context.model.hidden
+        && measured.precision == context.precision.name()
+}
+
+fn distance(context: &LayerContext, measured: &MeasuredLayer) -> f64 {
+    let factor = |own: f64, other: u32| (own / f64::from(other)).ln().abs();
+    let degrees = factor(context.tp, measured.tp) + factor(context.cp, measured.cp);
+    factor(context.seq, measured.seq_len)
+        + factor(context.batch, measured.micro_batch)
+        + DEGREE_WEIGHT * degrees
+}
+
+/// The context in which a layer was measured: alone on its rank, its sequence not split over tensor-parallel ranks.
+fn measured_context<'a>(context: &LayerContext<'a>, measured: &MeasuredLayer) -> LayerContext<'a> {
+    let [seq, batch, tp, cp] =
+        [measured.seq_len, measured.micro_batch, measured.tp, measured.cp].map(f64::from);
+    LayerContext { seq, batch, tokens: seq * batch / cp, tp, cp, sequence_shards: 1.0, ..*context }
+}
+
+/// `costs` with their kernels at the measured level, where the layer was measured.
+#[must_use]
+pub fn level<const N: usize>(context: &LayerContext, layer: &Layer, costs: [LayerCost; N]) -> [LayerCost; N] {
+    let Some((measured, exact)) = nearest(context, layer) else { return costs };
+    let there = measured_context(context, measured);
+    let [model] = modelled(&there, layer, [Recompute::None]);
+    costs.map(|cost| leveled(context, cost, &there, &model, measured, exact))
+}
+
+fn leveled(
+    context: &LayerContext,
+    cost: LayerCost,
+    there: &LayerContext,
+    model: &LayerCost,
+    measured: &MeasuredLayer,
+    exact: bool,
+) -> LayerCost {
+    let tokens = context.tokens / there.tokens;
+    let scaled =
+        |pass: PassCost, model: PassCost, measured: Seconds| scale(pass, model, measured, tokens, exact);
+    LayerCost {
+        forward: scaled(cost.forward, model.forward, measured.forward),
+        recompute: match cost.recompute {
+            none if none == PassCost::default() => none,
+            // Selective recompute repeats a part of the forward: the same level, not the whole of it.
+            part => scaled(part, model.forward, measured.forward),
+        },
+        input_gradient: scaled(cost.input_gradient, model.input_gradient, measured.input_gradient),
+        weight_gradient: scaled(cost.weight_gradient, model.weight_gradient, measured.weight_gradient),
+        ..cost
+    }
+}
+
+fn kernels(pass: PassCost) -> Seconds {
+    pass.matmul + pass.attention + pass.other_kernels
+}
+
+/// Waiting for the host is part of what was measured.
+fn scale(pass: PassCost, model: PassCost, measured: Seconds, tokens: f64, exact: bool) -> PassCost {
+    let (own, modelled) = (kernels(pass), kernels(model));
+    if modelled.get() <= 0.0 || own.get() <= 0.0 {
+        return PassCost { other_kernels: measured * tokens, host: Seconds::ZERO, ..pass };
+    }
+    let ratio = measured / modelled;
+    let host = if exact { Seconds::ZERO } else { pass.host };
+    PassCost {
+        matmul: pass.matmul * ratio,
+        attention: pass.attention * ratio,
+        other_kernels: pass.other_kernels * ratio,
+        host: (host - own * (ratio - 1.0).max(0.0)).max(Seconds::ZERO),
+        ..pass
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layer_cost::layer_cost;
+    use crate::model::ModelSpec;
+    use crate::parallel::ParallelConfig;
+    use crate::runtime::Runtime;
+    use crate::workload::{Optimizer, Workload};
+    use cluster_profiles::{Basis, Cluster, Precision, Provenance, catalog};
+
+    fn measured(forward: f64) -> MeasuredLayer {
+        MeasuredLayer {
+            kind: LayerKind::Block,
+            hidden: 4096,
+            heads: Some(32),
+            kv_heads: Some(8),
+            ffn: Some(14336),
+            vocab: None,
+            seq_len: 4096,
+            micro_batch: 1,
+            tp: 1,
+            cp: 1,
+            precision: "bf16".to_owned(),
+            forward: Seconds(forward),
+            input_gradient: Seconds(7e-3),
+            weight_gradient: Seconds(5e-3),
+            saved: None,
+            provenance: Provenance {
+                basis: Basis::Measured,
+                from: "probe.json".to_owned(),
+                median_error: None,
+            },
+        }
+    }
+
+    fn block(cluster: &Cluster, seq_len: u64) -> LayerCost {
+        let model: ModelSpec = crate::model::catalog::get("llama-3.1-8b").unwrap();
+        let runtime = Runtime::named("megatron-core").unwrap();
+        let workload = Workload {
+            global_batch: 8,
+            seq_len,
+            precision: Precision::Bf16,
+            optimizer: Optimizer::Adamw,
+            gradient_dtype: None,
+            expert_imbalance: 1.0,
+        };
+        let parallel = ParallelConfig { dp_shard: 8, num_microbatches: 1, ..ParallelConfig::default() };
+        let context = LayerContext::new(&model, cluster, &workload, &runtime, &parallel);
+        let layer = model.layers.iter().find(|layer| matches!(layer, Layer::Block(_))).unwrap();
+        layer_cost(&context, layer, Recompute::None)
+    }
+
+    #[test]
+    fn a_measured_shape_takes_as_long_as_measured_and_its_neighbours_follow() {
+        let plain = catalog::cluster("dgx-h100").unwrap().resized(8).unwrap();
+        let mut with = plain.clone();
+        with.layers.push(measured(9e-3));
+        let cost = block(&with, 4096);
+        assert!((cost.forward.total().get() / 9e-3 - 1.0).abs() < 1e-9, "{cost:?}");
+        assert!((cost.input_gradient.total().get() / 7e-3 - 1.0).abs() < 1e-9, "{cost:?}");
+        assert!((cost.weight_gradient.total().get() / 5e-3 - 1.0).abs() < 1e-9, "{cost:?}");
+        let level = 9e-3 / kernels(block(&plain, 4096).forward).get();
+        let (near, model) = (block(&with, 8192).forward, block(&plain, 8192).forward);
+        assert!((kernels(near) / kernels(model) / level - 1.0).abs() < 1e-9);
+        // Another precision, another model: nothing changes.
+        with.layers[0].precision = "fp8".to_owned();
+        assert_eq!(block(&with, 4096), block(&plain, 4096));
+    }
+}

@@ -1,0 +1,203 @@
+"""Runs a plan of a small GPT for real, with torch's own DDP, DTensor and pipelining, and writes how long a step took.
+
+    torchrun --nproc-per-node N closed_loop_train.py --plan plan.json --probe probe.py --out run.json
+
+The blocks are those of the probe, so that what was measured is what runs.
+"""
+
+import argparse
+import importlib.util
+import json
+import os
+import resource
+import time
+
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+import torch.nn.functional as F
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, loss_parallel, parallelize_module
+from torch.nn.parallel import DistributedDataParallel
+
+WARM_UP = 3
+
+
+class Gpt(nn.Module):
+    """Embedding, some blocks, head; a pipeline stage leaves out what is not its own."""
+
+    def __init__(self, probe, spec, blocks, first=True, last=True, **kwargs):
+        super().__init__()
+        hidden, vocab = spec["hidden"], spec["vocab"]
+        self.embedding = nn.Embedding(vocab, hidden, dtype=kwargs["dtype"], device=kwargs["device"]) if first else None
+        self.blocks = nn.ModuleList(probe.Block(spec, **kwargs) for _ in range(blocks))
+        own = {"dtype": kwargs["dtype"], "device": kwargs["device"]}
+        self.norm = nn.Parameter(torch.ones(hidden, **own)) if last else None
+        self.projection = nn.Linear(hidden, vocab, bias=False, **own) if last else None
+
+    def forward(self, x):
+        if self.embedding is not None:
+            x = self.embedding(x)
+        for block in self.blocks:
+            x = block(x)
+        if self.projection is not None:
+            x = self.projection(F.rms_norm(x, x.shape[-1:], self.norm))
+        return x
+
+
+def loss_of(logits, targets):
+    return F.cross_entropy(logits.flatten(0, -2).float(), targets.flatten())
+
+
+def tensor_parallel(model, mesh, tp):
+    """DTensor's column and row splits, with the vocabulary split at both ends."""
+    for block in model.blocks:
+        parallelize_module(block, mesh, {
+            "qkv": ColwiseParallel(), "out": RowwiseParallel(), "up": ColwiseParallel(), "down": RowwiseParallel(),
+        })
+        block.heads, block.kv_heads = block.heads // tp, max(block.kv_heads // tp, 1)
+    parallelize_module(model, mesh, {
+        "embedding": RowwiseParallel(input_layouts=Replicate()),
+        "projection": ColwiseParallel(output_layouts=Shard(-1), use_local_output=False),
+    })
+
+
+def context_parallel(model, mesh):
+    """Keys and values are gathered before attention; their gradients are scattered back."""
+
+    def gather(kv):
+        whole = DTensor.from_local(kv, mesh, [Shard(2)], run_check=False).redistribute(placements=[Replicate()])
+        return whole.to_local(grad_placements=[Partial()])
+
+    for block in model.blocks:
+        block.gather = gather
+
+
+class Run:
+    """One step of a plan."""
+
+    def __init__(self, plan, probe, device, dtype):
+        self.parallel, self.spec = plan["parallel"], probe.SPEC["model"]
+        workload = plan["inputs"]["workload"] if "inputs" in plan else plan["workload"]
+        self.seq, self.batch = workload["seq_len"], workload["global_batch"]
+        p = self.parallel
+        self.tp, self.pp, self.cp = p["tp"], p["pp"], p["cp"]
+        self.replicas = p["dp_replicate"] * p["dp_shard"]
+        self.micro, self.microbatches = p["micro_batch_size"], p["num_microbatches"]
+        self.device, self.rank = device, dist.get_rank()
+        kwargs = {"dtype": dtype, "device": device}
+        mesh = init_device_mesh(device.type, (dist.get_world_size(),))
+        if self.pp > 1:
+            self.pipeline(probe, plan, kwargs)
+        else:
+            place = {"cp": self.cp, "cp_rank": self.rank} if self.cp > 1 else {}
+            model = Gpt(probe, self.spec, self.spec["layers"], **place, **kwargs)
+            if self.tp > 1:
+                tensor_parallel(model, mesh, self.tp)
+            if self.cp > 1:
+                context_parallel(model, mesh)
+            self.model = model if self.tp > 1 else DistributedDataParallel(model)
+        module = self.stage_module if self.pp > 1 else self.model
+        self.optimizer = torch.optim.AdamW(module.parameters(), lr=1e-4, fused=device.type == "cuda" or None)
+
+    def pipeline(self, probe, plan, kwargs):
+        stages = plan["stages"]
+        first, last = stages[self.rank]["layers"]
+        layers = self.spec["layers"]
+        # Layer 0 is the embedding, the last two are norm and head.
+        blocks = sum(1 for index in range(first, last + 1) if 1 <= index <= layers)
+        ends = {"first": self.rank == 0, "last": self.rank == self.pp - 1}
+        self.stage_module = Gpt(probe, self.spec, blocks, **ends, **kwargs)
+        stage = PipelineStage(self.stage_module, self.rank, self.pp, self.device)
+        self.schedule = Schedule1F1B(stage, n_microbatches=self.microbatches, loss_fn=loss_of)
+
+    def data(self):
+        rows = self.micro * self.microbatches
+        columns = self.seq // self.cp
+        tokens = torch.randint(self.spec["vocab"], (rows, columns), device=self.device)
+        return tokens, torch.randint(self.spec["vocab"], (rows, columns), device=self.device)
+
+    def step(self, tokens, targets):
+        if self.pp > 1:
+            if self.rank == 0:
+                self.schedule.step(tokens)
+            elif self.rank == self.pp - 1:
+                self.schedule.step(target=targets)
+            else:
+                self.schedule.step()
+        else:
+            self.accumulate(tokens, targets)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+    def accumulate(self, tokens, targets):
+        pairs = list(zip(tokens.split(self.micro), targets.split(self.micro)))
+        for index, (x, y) in enumerate(pairs):
+            later = self.tp == 1 and index < len(pairs) - 1
+            if self.tp > 1:
+                with loss_parallel():
+                    F.cross_entropy(self.model(x).flatten(0, -2), y.flatten()).backward()
+            elif later:
+                with self.model.no_sync():
+                    loss_of(self.model(x), y).backward()
+            else:
+                loss_of(self.model(x), y).backward()
+
+
+def resident():
+    """Bytes of memory this process has in use, and had at most."""
+    with open("/proc/self/statm") as file:
+        now = int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    return now, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--plan", required=True)
+    parser.add_argument("--probe", required=True)
+    parser.add_argument("--out", required=True)
+    parser.add_argument("--steps", type=int, default=8)
+    args = parser.parse_args()
+    loader = importlib.util.spec_from_file_location("probe", args.probe)
+    probe = importlib.util.module_from_spec(loader)
+    loader.loader.exec_module(probe)
+    with open(args.plan) as file:
+        plan = json.load(file)
+
+    cuda = torch.cuda.is_available()
+    device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if cuda else torch.device("cpu")
+    if cuda:
+        torch.cuda.set_device(device)
+    else:
+        torch.set_num_threads(1)
+    dist.init_process_group("nccl" if cuda else "gloo")
+    torch.manual_seed(0)
+    before = resident()[0] if not cuda else 0
+    run = Run(plan, probe, device, torch.bfloat16 if cuda else torch.float32)
+    times = []
+    for _ in range(WARM_UP + args.steps):
+        tokens, targets = run.data()
+        dist.barrier()
+        begin = time.perf_counter()
+        run.step(tokens, targets)
+        if cuda:
+            torch.cuda.synchronize()
+        times.append(time.perf_counter() - begin)
+    slowest = torch.tensor(times[WARM_UP:], dtype=torch.float64, device=device)
+    dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
+    peak = torch.tensor([torch.cuda.max_memory_allocated() if cuda else resident()[1] - before], dtype=torch.float64, device=device)
+    dist.all_reduce(peak, op=dist.ReduceOp.MAX)
+    if dist.get_rank() == 0:
+        steps = sorted(slowest.tolist())
+        result = {"step_time_seconds": steps[len(steps) // 2], "fastest": steps[0], "slowest": steps[-1], "peak_bytes": peak.item()}
+        with open(args.out, "w") as file:
+            json.dump(result, file, indent=1)
+        print(json.dumps(result))
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

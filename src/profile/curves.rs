@@ -1,0 +1,210 @@
+//! Measured times by size to fitted curves of the profile.
+
+use super::assemble::joined;
+use super::findings::{Curve, Findings, Group, LinkFact, LinkPlace, Origin};
+use cluster_profiles::fit::{fit_regimes, median};
+use cluster_profiles::{Basis, Bytes, Cluster, Collective, MeasuredCollective, Provenance, Regime, Seconds};
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// Fewest sizes that lines are fitted to; fewer stay points.
+const FEWEST_SIZES: usize = 4;
+/// Ratio between two measurements of one thing from which on they contradict.
+const CONTRADICTION: f64 = 1.25;
+
+/// A curve and how well its lines fit.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct CurveReport {
+    /// The operation.
+    pub op: Collective,
+    /// Members of the group.
+    pub ranks: u32,
+    /// Members that share a domain.
+    pub per_domain: u32,
+    /// Sizes measured.
+    pub sizes: usize,
+    /// Lines fitted; none where the points themselves stand.
+    pub regimes: Vec<Regime>,
+    /// Median relative deviation.
+    pub median_error: f64,
+    /// The same below 64 KiB.
+    pub small_error: Option<f64>,
+    /// Largest relative deviation.
+    pub largest_error: f64,
+    /// Where it was read.
+    pub from: String,
+}
+
+/// Moves the curves into the profile.
+pub fn take(cluster: &mut Cluster, found: &mut Findings) -> Vec<CurveReport> {
+    let mut reports = Vec::new();
+    let curves = std::mem::take(&mut found.curves);
+    for (group, parts) in &curves {
+        let Some(per_domain) = per_domain(cluster, group) else {
+            found.note(format!(
+                "{} over {} ranks ({}): how many share a host is not in the file; left out, say it with --per-node",
+                group.op.name(),
+                group.ranks,
+                joined(&parts.iter().map(|p| p.origin.clone()).collect::<Vec<_>>())
+            ));
+            continue;
+        };
+        contradictions(group, parts, found);
+        let points = pooled(parts);
+        let Some((measured, report)) = curve(group, per_domain, &points, parts) else { continue };
+        take_link(cluster, group, &measured, parts);
+        cluster.collectives.retain(|old| {
+            !(old.op == measured.op && old.ranks == measured.ranks && old.per_domain == measured.per_domain)
+        });
+        cluster.collectives.push(measured);
+        reports.push(report);
+    }
+    found.curves = curves;
+    take_rates(cluster, found);
+    reports
+}
+
+/// Bandwidths without sizes: lines with the link's latency, where no curve is there.
+fn take_rates(cluster: &mut Cluster, found: &mut Findings) {
+    for (group, rate, origin) in std::mem::take(&mut found.rates) {
+        let Some(per_domain) = per_domain(cluster, &group) else { continue };
+        let shape = |old: &MeasuredCollective| {
+            (old.op, old.ranks, old.per_domain) == (group.op, group.ranks, per_domain)
+        };
+        if cluster.collectives.iter().any(shape) {
+            continue;
+        }
+        let node = &cluster.main().node;
+        let latency = if per_domain >= group.ranks { node.intra.latency } else { node.inter.latency };
+        let from = format!("{origin}; latency of the link");
+        cluster.collectives.push(MeasuredCollective {
+            op: group.op,
+            ranks: group.ranks,
+            per_domain,
+            latency,
+            bandwidth: rate.min(cluster_profiles::BytesPerSecond(1e15)),
+            points: Vec::new(),
+            regimes: Vec::new(),
+            provenance: Provenance { basis: Basis::Measured, from, median_error: None },
+        });
+    }
+}
+
+/// Members of a group that share a domain.
+fn per_domain(cluster: &Cluster, group: &Group) -> Option<u32> {
+    let node = &cluster.main().node;
+    if node.domain > node.gpus {
+        return Some(group.ranks.min(node.domain));
+    }
+    let per_host = group.per_host.or((cluster.node_count() == 1).then_some(group.ranks))?;
+    Some(per_host.min(group.ranks).min(node.domain).max(1))
+}
+
+/// Median over files of each size's median.
+fn pooled(parts: &[Curve]) -> Vec<(Bytes, Seconds)> {
+    let mut times: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
+    for (size, time) in parts.iter().flat_map(Curve::points) {
+        times.entry(size.get() as u64).or_default().push(time.get());
+    }
+    let point = |(size, times): (&u64, &Vec<f64>)| Some((Bytes(*size as f64), Seconds(median(times)?)));
+    times.iter().filter_map(point).collect()
+}
+
+/// Files that measured the same and disagree.
+fn contradictions(group: &Group, parts: &[Curve], found: &mut Findings) {
+    for (i, a) in parts.iter().enumerate() {
+        for b in &parts[i + 1..] {
+            let others: BTreeMap<u64, f64> =
+                b.points().iter().map(|(s, t)| (s.get() as u64, t.get())).collect();
+            let ratios: Vec<f64> = a
+                .points()
+                .iter()
+                .filter_map(|(size, time)| Some(time.get() / others.get(&(size.get() as u64))?))
+                .collect();
+            let Some(ratio) = median(&ratios) else { continue };
+            if !(1.0 / CONTRADICTION..=CONTRADICTION).contains(&ratio) {
+                found.contradictions.push(format!(
+                    "{} over {} ranks: {} is {:.0} % {} than {}; their middle is used",
+                    group.op.name(),
+                    group.ranks,
+                    a.origin,
+                    100.0 * (ratio.max(1.0 / ratio) - 1.0),
+                    if ratio > 1.0 { "slower" } else { "faster" },
+                    b.origin
+                ));
+            }
+        }
+    }
+}
+
+fn curve(
+    group: &Group,
+    per_domain: u32,
+    points: &[(Bytes, Seconds)],
+    parts: &[Curve],
+) -> Option<(MeasuredCollective, CurveReport)> {
+    let (first, last) = (points.first()?, points.last()?);
+    let origins: Vec<Origin> = parts.iter().map(|part| part.origin.clone()).collect();
+    let from = joined(&origins);
+    let wire = group.op.wire_factor(group.ranks);
+    let fit = fit_regimes(group.op, group.ranks, points).filter(|_| points.len() >= FEWEST_SIZES);
+    let regimes = fit.as_ref().map_or_else(Vec::new, |fit| fit.regimes.clone());
+    let asymptote = regimes.last().map_or((last.0 * wire) / last.1, |regime| regime.bandwidth);
+    // A last range that is bound by latency has no rate of its own.
+    let bandwidth = asymptote.min((last.0 * wire) / last.1 * 2.0).max(cluster_profiles::BytesPerSecond(1e3));
+    let provenance = Provenance {
+        basis: Basis::Measured,
+        from: from.clone(),
+        median_error: fit.as_ref().map(|fit| fit.median_error.min(10.0)),
+    };
+    let measured = MeasuredCollective {
+        op: group.op,
+        ranks: group.ranks,
+        per_domain,
+        latency: regimes.first().map_or(first.1, |regime| regime.latency.max(first.1 * 0.5)).min(first.1),
+        bandwidth,
+        points: if fit.is_some() { Vec::new() } else { points.to_vec() },
+        regimes: regimes.clone(),
+        provenance,
+    };
+    let report = CurveReport {
+        op: group.op,
+        ranks: group.ranks,
+        per_domain,
+        sizes: points.len(),
+        regimes,
+        median_error: fit.as_ref().map_or(0.0, |fit| fit.median_error),
+        small_error: fit.as_ref().and_then(|fit| fit.small_error),
+        largest_error: fit.as_ref().map_or(0.0, |fit| fit.largest_error),
+        from,
+    };
+    Some((measured, report))
+}
+
+/// A send between two ranks is the link itself.
+fn take_link(cluster: &mut Cluster, group: &Group, measured: &MeasuredCollective, parts: &[Curve]) {
+    if group.op != Collective::SendRecv {
+        return;
+    }
+    let local = measured.per_domain >= measured.ranks;
+    let (place, single) =
+        if local { (LinkPlace::Intra, true) } else { (LinkPlace::Inter, measured.per_domain == 1) };
+    let origin = parts.first().map(|part| part.origin.clone()).unwrap_or_default();
+    let fact = LinkFact {
+        kind: None,
+        bandwidth: single.then_some(measured.bandwidth),
+        latency: Some(measured.latency.min(Seconds(0.9))),
+        per_nic: false,
+        origin,
+    };
+    for node in cluster.groups.iter_mut().map(|group| &mut group.node) {
+        let link = if place == LinkPlace::Intra { &mut node.intra } else { &mut node.inter };
+        if let Some(bandwidth) = fact.bandwidth.filter(|b| (1e6..=1e15).contains(&b.get())) {
+            link.bandwidth = bandwidth;
+            link.source = format!("measured: {}", fact.origin);
+        }
+        if let Some(latency) = fact.latency {
+            link.latency = latency;
+        }
+    }
+}
