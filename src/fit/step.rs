@@ -125,7 +125,9 @@ impl Problem {
         let sources: BTreeSet<&str> = cases.iter().map(|case| case.row.source_key.as_str()).collect();
         let index: BTreeMap<&str, usize> =
             sources.into_iter().enumerate().map(|(i, name)| (name, i)).collect();
-        let prepare = |case: &RunCase| Sample::new(case, curves, *index.get(case.row.source_key.as_str())?);
+        let unfitted = unfitted();
+        let prepare =
+            |case: &RunCase| Sample::new(case, curves, &unfitted, *index.get(case.row.source_key.as_str())?);
         let samples: Vec<Sample> = cases.par_iter().filter_map(prepare).collect();
         let touched = parameters.iter().map(|parameter| touched(parameter, &samples)).collect();
         let weights = weights(&samples, index.len());
@@ -144,9 +146,10 @@ impl Problem {
 }
 
 impl Sample {
-    fn new(case: &RunCase, curves: &[FittedCurve], source: usize) -> Option<Self> {
+    /// The orders of searched schedules come from times at the priors, so that a fit does not depend on an earlier one.
+    fn new(case: &RunCase, curves: &[FittedCurve], unfitted: &StepFit, source: usize) -> Option<Self> {
         let measured = case.row.step_seconds?;
-        let mut case = case.clone();
+        let mut case = unfitted.applied(case);
         case.cluster.groups.iter_mut().for_each(|group| apply_curves(&mut group.gpu, curves));
         let run = case.training_run();
         let stages = StageCosts::of(&run).ok()?;

@@ -2,6 +2,7 @@
 //! errors by engine and kind of model become the intervals of estimates.
 
 use super::kernels::FittedCurve;
+use super::parameters::rounded;
 use super::siblings::apply_curves;
 use super::step::{StepFit, fit_step, unfitted};
 use crate::validate::metrics::quantile;
@@ -74,10 +75,6 @@ fn add(regime: &mut Regime, case: &RunCase) {
     for (axis, used) in axes(&run) {
         *regime.axes.entry(axis.to_owned()).or_default() += u32::from(used);
     }
-}
-
-fn rounded(value: f64) -> f64 {
-    (value * 1000.0).round() / 1000.0
 }
 
 /// The table as the profile holds it.
