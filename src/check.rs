@@ -6,7 +6,7 @@ pub mod structure;
 
 use crate::launch::Given;
 use crate::plan::Plan;
-use crate::report::summary::heaviest;
+use crate::room::tightest;
 use cluster_profiles::{Bytes, Cluster};
 use cost_models::Estimate;
 use cost_models::rules::{self, Violation};
@@ -81,13 +81,15 @@ impl Check {
     /// Adds memory, time and what would help. A layout that is not valid has no step time.
     fn judge(&mut self, subject: &Subject) {
         let Some(estimate) = cost_models::estimate(&subject.run).ok().filter(is_finite) else { return };
-        let fullest = heaviest(&estimate.memory);
+        let room = tightest(&subject.run, &estimate.memory, subject.memory_limit);
+        let fullest = room.memory;
         let largest =
             fullest.terms().into_iter().fold(("", Bytes::ZERO), |a, b| if b.1 > a.1 { b } else { a });
-        self.fits = fullest.peak_bytes <= subject.memory_limit;
+        self.fits = room.left() >= Bytes::ZERO;
         self.peak_bytes = fullest.peak_bytes;
         self.fullest_rank = fullest.rank;
-        self.shortfall_bytes = Bytes((fullest.peak_bytes - subject.memory_limit).get().max(0.0));
+        self.shortfall_bytes = (fullest.peak_bytes - room.limit).max(Bytes::ZERO);
+        self.memory_limit_bytes = room.limit;
         self.largest_term = largest.0.to_owned();
         self.largest_term_bytes = largest.1;
         if !self.valid {

@@ -1,5 +1,6 @@
 //! One error for the whole application: what went wrong, its causes, what to do, and the exit code.
 
+use crate::validate::ValidateError;
 use cluster_profiles::ProfileError;
 use cost_models::model::ModelError;
 use cost_models::rules::Violation;
@@ -22,6 +23,9 @@ pub enum AppError {
     /// A layout that cannot be estimated.
     #[error(transparent)]
     Estimate(#[from] EstimateError),
+    /// Runs that cannot be validated against.
+    #[error(transparent)]
+    Validate(#[from] ValidateError),
     /// A file that cannot be read or written.
     #[error("cannot {action} `{}`", .path.display())]
     File {
@@ -84,6 +88,7 @@ impl AppError {
             Self::Model(error) => error.hint(),
             Self::Runtime(_) => Some("`meshwright catalog runtimes` lists them".to_owned()),
             Self::Estimate(_) => None,
+            Self::Validate(error) => Some(error.hint()),
             Self::File { action: "read", .. } => Some("check the path and its permissions".to_owned()),
             Self::File { .. } => Some("check that the folder exists and can be written".to_owned()),
             Self::Content { hint, .. } | Self::Usage { hint, .. } | Self::Other { hint, .. } => hint.clone(),

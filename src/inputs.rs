@@ -2,9 +2,10 @@
 
 use crate::error::AppError;
 use crate::files;
-use crate::plan::{InputSource, PlanInputs};
+use crate::plan::InputSource;
 use cluster_profiles::{Bytes, Cluster, catalog};
 use cost_models::{ModelSpec, Runtime, Workload, model};
+use serde::{Deserialize, Serialize};
 use std::path::Path;
 
 /// What the user named.
@@ -16,6 +17,8 @@ pub struct Source<'a> {
     pub cluster: &'a str,
     /// GPUs to use; all of the profile's if none.
     pub gpus: Option<u64>,
+    /// Hosts that are gone.
+    pub lost: &'a [String],
     /// One optimizer step.
     pub workload: Workload,
     /// Engine.
@@ -27,54 +30,28 @@ pub struct Source<'a> {
 }
 
 /// The resolved inputs.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Inputs {
-    /// The model.
-    pub model: ModelSpec,
-    /// Where it came from.
+    /// Where the model came from, and its digest.
     pub model_source: InputSource,
-    /// The cluster, at the size used.
-    pub cluster: Cluster,
-    /// Where it came from.
+    /// The model, layer by layer.
+    pub model: ModelSpec,
+    /// Where the cluster came from, and its digest.
     pub cluster_source: InputSource,
+    /// The cluster, at the size used; in a plan its hosts are in rank order.
+    pub cluster: Cluster,
+    /// The cluster with the hosts to choose from, where there are more than are used.
+    #[serde(skip)]
+    pub available: Option<Cluster>,
     /// One optimizer step.
     pub workload: Workload,
-    /// The engine.
+    /// The engine's profile.
     pub runtime: Runtime,
-    /// The launcher, if one was named.
+    /// The launcher whose rules were kept, if one was named.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub launcher: Option<String>,
     /// Bytes a GPU may use.
-    pub memory_limit: Bytes,
-}
-
-impl From<Inputs> for PlanInputs {
-    fn from(inputs: Inputs) -> Self {
-        Self {
-            model_source: inputs.model_source,
-            model: inputs.model,
-            cluster_source: inputs.cluster_source,
-            cluster: inputs.cluster,
-            workload: inputs.workload,
-            runtime: inputs.runtime,
-            launcher: inputs.launcher,
-            memory_limit_bytes: inputs.memory_limit,
-        }
-    }
-}
-
-impl From<PlanInputs> for Inputs {
-    fn from(inputs: PlanInputs) -> Self {
-        Self {
-            model_source: inputs.model_source,
-            model: inputs.model,
-            cluster_source: inputs.cluster_source,
-            cluster: inputs.cluster,
-            workload: inputs.workload,
-            runtime: inputs.runtime,
-            launcher: inputs.launcher,
-            memory_limit: inputs.memory_limit_bytes,
-        }
-    }
+    pub memory_limit_bytes: Bytes,
 }
 
 /// Reads everything the user named.
@@ -84,10 +61,15 @@ impl From<PlanInputs> for Inputs {
 pub fn load(source: &Source) -> Result<Inputs, AppError> {
     let (model, model_source) = load_model(source.model)?;
     let (cluster, cluster_source) = load_cluster(source.cluster)?;
-    let cluster = match source.gpus {
-        Some(gpus) => cluster.resized(gpus)?,
-        None => cluster,
+    let whole = match source.lost {
+        [] => cluster,
+        lost => cluster.without(lost)?,
     };
+    let cluster = match source.gpus {
+        Some(gpus) => whole.resized(gpus)?,
+        None => whole.clone(),
+    };
+    let spare = whole.gpu_count() > cluster.gpu_count() && !whole.is_even();
     let runtime = load_runtime(source.runtime, source.launcher)?;
     let memory_limit = memory_limit(&cluster, &runtime, source.memory_limit);
     Ok(Inputs {
@@ -95,17 +77,41 @@ pub fn load(source: &Source) -> Result<Inputs, AppError> {
         model_source,
         cluster,
         cluster_source,
+        available: spare.then_some(whole),
         workload: source.workload.clone(),
         runtime,
         launcher: source.launcher.map(str::to_owned),
-        memory_limit,
+        memory_limit_bytes: memory_limit,
     })
 }
 
-/// The limit asked for, or what the runtime's reserve leaves of the smallest GPU; never more than its capacity.
+impl Inputs {
+    /// The same inputs on what is left of the cluster.
+    ///
+    /// # Errors
+    /// A host that the cluster does not have, no host left, or a number of GPUs that does not fill nodes.
+    pub fn remaining(
+        self,
+        lost: &[String],
+        gpus: Option<u64>,
+        limit: Option<Bytes>,
+    ) -> Result<Self, AppError> {
+        let whole = if lost.is_empty() { self.cluster.clone() } else { self.cluster.without(lost)? };
+        let cluster = gpus.map_or_else(|| Ok(whole.clone()), |gpus| whole.resized(gpus))?;
+        let spare = whole.gpu_count() > cluster.gpu_count() && !whole.is_even();
+        let memory_limit_bytes = match limit {
+            Some(_) => memory_limit(&cluster, &self.runtime, limit),
+            None => self.memory_limit_bytes,
+        };
+        Ok(Self { cluster, available: spare.then_some(whole), memory_limit_bytes, ..self })
+    }
+}
+
+/// The limit asked for, or what the runtime's reserve leaves of the largest GPU; never more than its capacity. Smaller
+/// GPUs of a mixed cluster keep their own ([`cost_models::sites::limit_on`]).
 #[must_use]
 pub fn memory_limit(cluster: &Cluster, runtime: &Runtime, asked: Option<Bytes>) -> Bytes {
-    let capacity = cluster.groups.iter().map(|group| group.gpu.memory.get()).fold(f64::INFINITY, f64::min);
+    let capacity = cluster.groups.iter().map(|group| group.gpu.memory.get()).fold(0.0, f64::max);
     let default = runtime.memory.reserve.default_limit(capacity);
     asked.map_or(Bytes(default), |limit| limit.min(Bytes(capacity)))
 }

@@ -20,6 +20,7 @@
 //!     model: "llama-3.1-8b",
 //!     cluster: "dgx-h100",
 //!     gpus: Some(8),
+//!     lost: &[],
 //!     workload,
 //!     runtime: None,
 //!     launcher: None,
@@ -43,13 +44,15 @@ pub mod launch;
 pub mod pareto;
 pub mod plan;
 pub mod profile;
+pub mod replan;
 pub mod report;
 pub mod require;
 pub mod study;
+pub mod room;
 pub mod validate;
 
 use cluster_profiles::Bytes;
-use cost_models::{Estimate, TrainingRun, rules};
+use cost_models::{Estimate, TrainingRun, rules, sites};
 use error::AppError;
 use inputs::Inputs;
 use plan::Plan;
@@ -133,7 +136,8 @@ impl Wishes {
 fn problem_of<'a>(inputs: &'a Inputs, wishes: &Wishes) -> Problem<'a> {
     Problem {
         constraints: wishes.constraints.clone(),
-        memory_limit: Some(inputs.memory_limit),
+        memory_limit: Some(inputs.memory_limit_bytes),
+        available: inputs.available.as_ref(),
         objective: wishes.objective,
         time_limit: wishes.time_limit,
         top: wishes.top,
@@ -144,10 +148,15 @@ fn problem_of<'a>(inputs: &'a Inputs, wishes: &Wishes) -> Problem<'a> {
 
 /// The plan of a solution.
 fn planned(inputs: Inputs, solution: Solution) -> Plan {
-    let inputs = Inputs { cluster: solution.cluster, ..inputs };
+    let whole = inputs.available.as_ref().unwrap_or(&inputs.cluster);
+    let hosts = whole.host_names();
+    let limit =
+        sites::limit_of_part(&solution.cluster, whole, &inputs.runtime, inputs.memory_limit_bytes);
+    let inputs = Inputs { cluster: solution.cluster, memory_limit_bytes: limit, ..inputs };
     let mut plan = Plan::new(inputs, solution.parallel, solution.stages, solution.estimate);
     plan.certificate = Some(solution.certificate);
     plan.alternatives = solution.alternatives;
+    plan.placement.leave_out(&hosts);
     plan
 }
 
@@ -161,6 +170,7 @@ pub fn estimate(run: &TrainingRun, memory_limit: Bytes) -> Result<Estimate, AppE
         return Err(AppError::Illegal(broken));
     }
     let mut estimate = cost_models::estimate(run)?;
-    estimate.fits = estimate.memory.iter().all(|rank| rank.peak_bytes <= memory_limit);
+    let limits = sites::rank_limits(run, memory_limit);
+    estimate.fits = estimate.memory.iter().zip(limits).all(|(rank, limit)| rank.peak_bytes <= limit);
     Ok(estimate)
 }

@@ -5,11 +5,13 @@
 
 use crate::error::AppError;
 use crate::inputs::Inputs;
-use cluster_profiles::{Bytes, Cluster};
+use crate::replan::Replan;
+use cluster_profiles::Cluster;
 use cost_models::grid::{self, Coordinates};
-use cost_models::{Estimate, ModelSpec, ParallelConfig, Runtime, StageMap, TrainingRun, Workload};
+use cost_models::{Estimate, ParallelConfig, StageMap, TrainingRun};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+use std::collections::BTreeSet;
 
 /// Version of the document.
 pub const SCHEMA: &str = "meshwright.plan/1";
@@ -23,7 +25,7 @@ pub struct Plan {
     /// [`SCHEMA`].
     pub schema: String,
     /// What was asked.
-    pub inputs: PlanInputs,
+    pub inputs: Inputs,
     /// Every weight once, MTP weights apart.
     pub parameters_total: u64,
     /// Multi-token-prediction weights.
@@ -42,31 +44,12 @@ pub struct Plan {
     /// How close to optimal the layout is; absent where it was given, not searched.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificate: Option<solver::Certificate>,
+    /// What the plan replaces, where it was made for the rest of a cluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replan: Option<Replan>,
     /// The best other layouts.
     #[serde(default)]
     pub alternatives: Vec<solver::Alternative>,
-}
-
-/// The resolved inputs of a plan.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct PlanInputs {
-    /// Where the model came from, and its digest.
-    pub model_source: InputSource,
-    /// The model, layer by layer.
-    pub model: ModelSpec,
-    /// Where the cluster came from, and its digest.
-    pub cluster_source: InputSource,
-    /// The cluster, at the size used.
-    pub cluster: Cluster,
-    /// One optimizer step.
-    pub workload: Workload,
-    /// The engine's profile.
-    pub runtime: Runtime,
-    /// The launcher whose rules were kept, if one was named.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub launcher: Option<String>,
-    /// Bytes a GPU may use.
-    pub memory_limit_bytes: Bytes,
 }
 
 /// Where an input came from.
@@ -95,6 +78,9 @@ pub struct Placement {
     pub rank_order: String,
     /// Hosts, in node-rank order.
     pub hosts: Vec<String>,
+    /// Hosts of the cluster that are left out.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub spare: Vec<String>,
     /// Every global rank.
     pub ranks: Vec<RankPlacement>,
 }
@@ -117,27 +103,36 @@ impl Placement {
     /// Ranks in order over the hosts in order: consecutive ranks fill a node.
     #[must_use]
     pub fn consecutive(cluster: &Cluster, parallel: &ParallelConfig) -> Self {
-        let mut hosts = Vec::new();
         let mut ranks = Vec::new();
+        let mut host = 0;
         for group in &cluster.groups {
             for _ in 0..group.nodes {
-                let host = hosts.len() as u32;
-                hosts.push(format!("node{host:04}"));
                 for gpu in 0..group.node.gpus {
                     let rank = ranks.len() as u64;
                     let coordinates = grid::coordinates(parallel, rank);
                     ranks.push(RankPlacement { rank, host, gpu, coordinates });
                 }
+                host += 1;
             }
         }
-        Self { rank_order: grid::RANK_ORDER.to_owned(), hosts, ranks }
+        let hosts = cluster.host_names();
+        Self { rank_order: grid::RANK_ORDER.to_owned(), hosts, spare: Vec::new(), ranks }
+    }
+}
+
+impl Placement {
+    /// Notes which of these hosts are not used.
+    pub fn leave_out(&mut self, available: &[String]) {
+        let used: BTreeSet<&String> = self.hosts.iter().collect();
+        self.spare = available.iter().filter(|host| !used.contains(host)).cloned().collect();
     }
 }
 
 impl Plan {
     /// The plan of a given layout, without a certificate.
     #[must_use]
-    pub fn new(inputs: Inputs, parallel: ParallelConfig, stages: StageMap, estimate: Estimate) -> Self {
+    pub fn new(mut inputs: Inputs, parallel: ParallelConfig, stages: StageMap, estimate: Estimate) -> Self {
+        inputs.available = None;
         let model = &inputs.model;
         Self {
             schema: SCHEMA.to_owned(),
@@ -149,8 +144,9 @@ impl Plan {
             stages,
             estimate,
             certificate: None,
+            replan: None,
             alternatives: Vec::new(),
-            inputs: inputs.into(),
+            inputs,
         }
     }
 

@@ -313,9 +313,9 @@ fn the_planned_order_of_hosts_and_gpus_is_kept_or_refused() {
         seat.gpu = 7 - seat.gpu;
     }
     let files = launch::folder(&planned, launcher("megatron"), layers::ALL).unwrap();
-    assert_eq!(file(&files, "hosts.txt").text, "node0001\nnode0000\n");
+    assert_eq!(file(&files, "hosts.txt").text, "node1\nnode0\n");
     assert!(file(&files, "launch.sh").text.contains("  7,6,5,4,3,2,1,0\n"));
-    assert!(file(&files, "rankfile.mpi").text.starts_with("rank 0=node0001 slot=0\n"));
+    assert!(file(&files, "rankfile.mpi").text.starts_with("rank 0=node1 slot=0\n"));
     planned.placement.ranks.iter_mut().for_each(|seat| seat.host = (seat.rank % 2) as u32);
     planned.placement.ranks.iter_mut().for_each(|seat| seat.gpu = (seat.rank / 2) as u32);
     let error = launch::folder(&planned, launcher("megatron"), layers::ALL).unwrap_err();

@@ -115,6 +115,13 @@ pub struct GroupShape {
 }
 
 impl GroupShape {
+    /// A group of `ranks` members, `stride` global ranks apart, on domains of `domain` GPUs each.
+    #[must_use]
+    pub fn within(domain: u32, ranks: u32, stride: u32) -> Self {
+        let per_domain = (domain / stride.max(1)).clamp(1, ranks.max(1));
+        Self { ranks, per_domain, domains: ranks.div_ceil(per_domain) }
+    }
+
     /// Whether the group never leaves an NVLink domain.
     #[must_use]
     pub const fn is_local(self) -> bool {
@@ -139,6 +146,13 @@ impl Cluster {
     #[must_use]
     pub fn is_homogeneous(&self) -> bool {
         self.groups.len() == 1
+    }
+
+    /// Whether it makes no difference which host takes which place: equal nodes, and nothing known of single links.
+    #[must_use]
+    pub fn is_even(&self) -> bool {
+        let oversubscribed = self.oversubscription > 1.0 && self.leaves.len() > 1;
+        self.is_homogeneous() && self.links.is_empty() && self.matrix.is_none() && !oversubscribed
     }
 
     /// The first group: the whole cluster when homogeneous.
@@ -223,9 +237,7 @@ impl Cluster {
     /// How a group of `ranks` members, `stride` global ranks apart, lies on the domains of the first group.
     #[must_use]
     pub fn group_shape(&self, ranks: u32, stride: u32) -> GroupShape {
-        let domain = self.smallest_domain();
-        let per_domain = (domain / stride.max(1)).clamp(1, ranks.max(1));
-        GroupShape { ranks, per_domain, domains: ranks.div_ceil(per_domain) }
+        GroupShape::within(self.smallest_domain(), ranks, stride)
     }
 }
 

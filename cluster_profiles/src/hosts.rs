@@ -1,7 +1,7 @@
 //! The hosts of a cluster by name: which leaf switch and NVLink domain each belongs to, and what remains of a profile
 //! when hosts come or go.
 
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, NodeGroup};
 use crate::error::ProfileError;
 use crate::faults::nearest;
 use crate::links::HostSet;
@@ -126,11 +126,7 @@ impl Cluster {
         let names = self.host_names();
         let known: BTreeSet<&str> = names.iter().map(String::as_str).collect();
         if let Some(unknown) = lost.iter().find(|name| !known.contains(name.as_str())) {
-            return Err(ProfileError::UnknownHost {
-                cluster: self.name.clone(),
-                name: unknown.clone(),
-                nearest: nearest(unknown, known.into_iter()),
-            });
+            return Err(self.unknown_host(unknown, &names));
         }
         let mut cluster = self.with_everything_named(names);
         let lost: BTreeSet<&String> = lost.iter().collect();
@@ -147,6 +143,57 @@ impl Cluster {
         Ok(cluster)
     }
 
+    /// The cluster of these hosts in this order: ranks fill the first, then the second, and so on. Every host keeps its
+    /// name, switch, domain and links; hosts that are not named are left out.
+    ///
+    /// # Errors
+    /// [`ProfileError::UnknownHost`], or [`ProfileError::Size`] if there is no host or one is named twice.
+    pub fn arranged(&self, hosts: &[String]) -> Result<Self, ProfileError> {
+        let refuse = |reason: String| ProfileError::Size { cluster: self.name.clone(), gpus: 0, reason };
+        let names = self.host_names();
+        let mut cluster = self.with_everything_named(names.clone());
+        let group_of: BTreeMap<String, usize> = cluster
+            .groups
+            .iter()
+            .enumerate()
+            .flat_map(|(index, group)| group.hosts.iter().map(move |host| (host.clone(), index)))
+            .collect();
+        let mut groups: Vec<NodeGroup> = Vec::new();
+        let (mut last, mut seen) = (None, BTreeSet::new());
+        for host in hosts {
+            let Some(&index) = group_of.get(host) else { return Err(self.unknown_host(host, &names)) };
+            if !seen.insert(host) {
+                return Err(refuse(format!("host `{host}` is named twice")));
+            }
+            match groups.last_mut().filter(|_| last == Some(index)) {
+                Some(group) => {
+                    group.hosts.push(host.clone());
+                    group.nodes += 1;
+                }
+                None => groups.push(NodeGroup {
+                    nodes: 1,
+                    hosts: vec![host.clone()],
+                    ..cluster.groups[index].clone()
+                }),
+            }
+            last = Some(index);
+        }
+        if groups.is_empty() {
+            return Err(refuse("no host is named".to_owned()));
+        }
+        cluster.groups = groups;
+        cluster.forget_gone_hosts();
+        Ok(cluster)
+    }
+
+    fn unknown_host(&self, name: &str, known: &[String]) -> ProfileError {
+        ProfileError::UnknownHost {
+            cluster: self.name.clone(),
+            name: name.to_owned(),
+            nearest: nearest(name, known.iter().map(String::as_str)),
+        }
+    }
+
     /// The same with the names, leaf switches and NVLink domains written down that follow from counting.
     fn with_everything_named(&self, names: Vec<String>) -> Self {
         let mut cluster = self.clone();
@@ -154,7 +201,8 @@ impl Cluster {
         if self.nodes_per_leaf.is_some() || !self.leaves.is_empty() {
             cluster.leaves = layout.sets(&layout.leaves, |host| host.leaf);
         }
-        if !self.domains.is_empty() || self.groups.iter().any(|g| g.node.domain > g.node.gpus) {
+        let counted_domains = !self.links.is_empty() || !self.domains.is_empty();
+        if counted_domains || self.groups.iter().any(|g| g.node.domain > g.node.gpus) {
             cluster.domains = layout.sets(&layout.domains, |host| host.domain);
         }
         let mut names = names.into_iter();

@@ -87,6 +87,9 @@ impl LinkOverride {
     }
 }
 
+/// Ratio of the rates of two directions above which a measurement is wrong.
+const MOST_ASYMMETRIC: f64 = 100.0;
+
 /// Bandwidth measured between every two hosts, both busy with nothing else.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -127,10 +130,33 @@ impl HostMatrix {
         if !square(&matrix.bandwidth_gb_per_second) {
             section.fault("bandwidth_gb_per_second", &format!("must be {n} rows of {n} numbers"));
         }
+        matrix.check_rates(section);
         if !matrix.latency_us.is_empty() && !square(&matrix.latency_us) {
             section.fault("latency_us", &format!("must be {n} rows of {n} numbers"));
         }
         matrix
+    }
+
+    /// Every pair has a rate, and none that is a matter of units.
+    fn check_rates(&self, section: &Section) {
+        let rate =
+            |i: usize, j: usize| self.bandwidth_gb_per_second.get(i).and_then(|row| row.get(j)).copied();
+        let pairs = (0..self.hosts.len()).flat_map(|i| (0..self.hosts.len()).map(move |j| (i, j)));
+        let fault = pairs.filter(|(i, j)| i != j).find_map(|(i, j)| {
+            let (to, back) = (rate(i, j)?, rate(j, i)?);
+            let (from, at) = (&self.hosts[i], &self.hosts[j]);
+            if to <= 0.0 {
+                return Some(format!(
+                    "is {to} from `{from}` to `{at}`: give the measured rate, or a [[links]] with broken = true"
+                ));
+            }
+            (to > MOST_ASYMMETRIC * back).then(|| {
+                format!("is {to} from `{from}` to `{at}` and {back} the other way: one of the two has another unit")
+            })
+        });
+        if let Some(fault) = fault {
+            section.fault("bandwidth_gb_per_second", &fault);
+        }
     }
 
     pub(crate) fn write(&self, toml: &mut Toml) {

@@ -193,6 +193,12 @@ impl Topology {
         }
     }
 
+    /// Whether some ways between hosts are stated or measured as a whole.
+    #[must_use]
+    pub fn has_own_ways(&self) -> bool {
+        !self.pairs.is_empty()
+    }
+
     /// The worst way between any two of `hosts` (the NVLink of one alone): what a ring or an all-to-all over them
     /// runs at. `None` of no host.
     #[must_use]

@@ -16,6 +16,7 @@ mod run;
 pub mod runtime;
 pub mod schedule;
 pub mod sharding;
+pub mod sites;
 pub mod stages;
 pub mod step;
 mod workload;

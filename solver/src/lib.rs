@@ -48,6 +48,7 @@ pub mod infeasible;
 pub mod judge;
 pub mod leaf;
 pub mod mesh;
+pub mod mixed;
 pub mod node;
 pub mod objective;
 pub mod observer;

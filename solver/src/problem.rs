@@ -15,13 +15,15 @@ pub struct Problem<'a> {
     pub model: &'a ModelSpec,
     /// The cluster, with exactly the GPUs to use (or, where the objective may leave some idle, the most).
     pub cluster: &'a Cluster,
+    /// The hosts to choose from, where there are more than are used.
+    pub available: Option<&'a Cluster>,
     /// One optimizer step.
     pub workload: &'a Workload,
     /// The engine.
     pub runtime: &'a Runtime,
     /// What is fixed and forbidden.
     pub constraints: Constraints,
-    /// The most a GPU may hold; what the engine's reserve leaves of the smallest GPU if none.
+    /// The most the largest GPU may hold; what the engine's reserve leaves of it if none.
     pub memory_limit: Option<Bytes>,
     /// What is minimised.
     pub objective: Objective,
@@ -53,6 +55,7 @@ impl<'a> Problem<'a> {
         Self {
             model,
             cluster,
+            available: None,
             workload,
             runtime,
             constraints: Constraints::default(),
@@ -64,11 +67,11 @@ impl<'a> Problem<'a> {
         }
     }
 
-    /// The most a GPU may hold.
+    /// The most the largest GPU may hold; smaller ones keep their own margin.
     #[must_use]
     pub fn limit(&self) -> Bytes {
         let capacities = self.cluster.groups.iter().map(|group| group.gpu.memory.get());
-        let capacity = capacities.fold(f64::INFINITY, f64::min);
+        let capacity = capacities.fold(0.0, f64::max);
         let default = self.runtime.memory.reserve.default_limit(capacity);
         self.memory_limit.map_or(Bytes(default), |limit| limit.min(Bytes(capacity)))
     }

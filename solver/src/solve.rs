@@ -4,7 +4,9 @@ use crate::certificate::Certificate;
 use crate::expand::Tree;
 use crate::infeasible::{contradicted, explain};
 use crate::leaf::Candidate;
+use crate::mixed;
 use crate::observer::{Observer, Silent};
+use crate::placement;
 use crate::problem::{Problem, ProblemError};
 use crate::search::{Found, Limits, search};
 use crate::solution::{Alternative, Outcome, Solution};
@@ -25,12 +27,27 @@ pub fn solve(problem: &Problem, observer: &dyn Observer) -> Result<Outcome, Prob
         return Ok(Outcome::Infeasible(Box::new(contradicted(problem, &contradictions))));
     }
     let deadline = problem.time_limit.and_then(|limit| Instant::now().checked_add(limit));
-    let (cluster, found) = if problem.objective.may_leave_gpus_idle() {
-        search_sizes(problem, observer, deadline)
-    } else {
-        (problem.cluster.clone(), run(problem, observer, deadline, f64::INFINITY))
-    };
+    let hosts = problem.available.unwrap_or(problem.cluster);
+    if hosts.is_homogeneous() && !hosts.is_even() {
+        return placement::solve(problem, observer, deadline);
+    }
+    if !hosts.is_homogeneous() {
+        return mixed::solve(problem, observer, deadline);
+    }
+    let (cluster, found) = find(problem, observer, deadline);
     Ok(answer(problem, cluster, found))
+}
+
+/// The best layouts, and the cluster they run on.
+pub(crate) fn find(
+    problem: &Problem,
+    observer: &dyn Observer,
+    deadline: Option<Instant>,
+) -> (Cluster, Found) {
+    if problem.objective.may_leave_gpus_idle() {
+        return search_sizes(problem, observer, deadline);
+    }
+    (problem.cluster.clone(), run(problem, observer, deadline, f64::INFINITY))
 }
 
 /// The layouts of a problem.

@@ -1,6 +1,7 @@
 //! Single changes to a layout, with the memory they free and the time they cost.
 
 use crate::report::summary::heaviest;
+use crate::room::tightest;
 use cluster_profiles::{Bytes, Seconds};
 use cost_models::schedule::Schedule;
 use cost_models::stages::default_stages;
@@ -74,13 +75,14 @@ fn remedy(subject: &Subject, before: &Estimate, parallel: ParallelConfig) -> Opt
     let step = after.step_time_seconds;
     let axes = crate::report::explain::axes(old.parallel, &parallel);
     let change = axes.iter().map(|axis| format!("{} {} -> {}", axis.name, axis.first, axis.second));
+    let fits = tightest(&run, &after.memory, subject.memory_limit).left() >= Bytes::ZERO;
     Some(Remedy {
         change: change.collect::<Vec<_>>().join(", "),
         parallel,
         freed_bytes: was - is,
         step_time_seconds: step,
         slower: step / before.step_time_seconds - 1.0,
-        fits: is <= subject.memory_limit,
+        fits,
     })
 }
 

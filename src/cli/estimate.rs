@@ -5,7 +5,6 @@ use super::layout::LayoutArgs;
 use super::{Ending, Format, output};
 use crate::error::AppError;
 use crate::files;
-use crate::inputs::Inputs;
 use crate::plan::Plan;
 use crate::report::summary;
 use clap::Args;
@@ -51,8 +50,7 @@ pub fn run(args: &EstimateArgs) -> Result<Ending, AppError> {
 /// The plan's own layout, estimated again.
 fn again(plan: Plan) -> Result<Plan, AppError> {
     let estimate = crate::estimate(&plan.run(), plan.inputs.memory_limit_bytes)?;
-    let inputs = Inputs::from(plan.inputs);
-    Ok(Plan { placement: plan.placement, ..Plan::new(inputs, plan.parallel, plan.stages, estimate) })
+    Ok(Plan { placement: plan.placement, ..Plan::new(plan.inputs, plan.parallel, plan.stages, estimate) })
 }
 
 fn of_flags(args: &EstimateArgs) -> Result<Plan, AppError> {
@@ -69,6 +67,6 @@ fn of_flags(args: &EstimateArgs) -> Result<Plan, AppError> {
         parallel: &parallel,
         stages: &stages,
     };
-    let estimate = crate::estimate(&run, inputs.memory_limit)?;
+    let estimate = crate::estimate(&run, inputs.memory_limit_bytes)?;
     Ok(Plan::new(inputs, parallel, stages, estimate))
 }

@@ -76,6 +76,14 @@ impl InputArgs {
     /// # Errors
     /// [`AppError::Usage`] with every fault, or a file that cannot be read.
     pub fn load(&self) -> Result<Inputs, AppError> {
+        self.load_without(&[])
+    }
+
+    /// The same on what is left of the cluster without some hosts.
+    ///
+    /// # Errors
+    /// As [`Self::load`]; a host that the cluster does not have.
+    pub fn load_without(&self, lost: &[String]) -> Result<Inputs, AppError> {
         let faults = self.faults();
         let (Some(model), Some(cluster), Some(seq_len), Some(global_batch), true) =
             (&self.model, &self.cluster, self.seq_len, self.global_batch, faults.is_empty())
@@ -94,6 +102,7 @@ impl InputArgs {
             model,
             cluster,
             gpus: self.gpus,
+            lost,
             workload,
             runtime: self.runtime.as_deref(),
             launcher: self.launcher.as_deref(),

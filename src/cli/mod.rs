@@ -77,21 +77,11 @@ impl Cli {
             Verb::Simulate(args) => simulate::run(args),
             Verb::Study(args) => study::run(args),
             Verb::Profile(args) => profile::run(args),
-            Verb::Validate(args) => done(validate::run(args), |error| Some(error.hint())),
+            Verb::Validate(args) => Ok(validate::run(args).map(|()| Ending::Done)?),
             Verb::Fit(args) => fit::run(args),
             Verb::Catalog(args) => catalog::run(args),
         }
     }
-}
-
-/// The ending of a verb with an error of its own.
-fn done<E: std::fmt::Display>(
-    result: Result<(), E>,
-    hint: impl Fn(&E) -> Option<String>,
-) -> Result<Ending, AppError> {
-    result
-        .map(|()| Ending::Done)
-        .map_err(|error| AppError::Other { message: error.to_string(), hint: hint(&error) })
 }
 
 /// Parses the process's arguments, runs the verb, reports the error. The exit code: 0 done, 1 error, 2 usage, 3 no

@@ -5,8 +5,10 @@ use super::progress::Bar;
 use super::{Ending, Format, output};
 use crate::error::AppError;
 use crate::files;
+use crate::inputs::Inputs;
 use crate::pareto::Front;
 use crate::plan::Plan;
+use crate::replan::{self, Request};
 use crate::report::{html, infeasible, pareto, summary};
 use crate::require::Require;
 use crate::{Answer, Wishes};
@@ -47,6 +49,15 @@ pub struct PlanArgs {
     /// Also show what a shorter step costs: the plans that no other beats in step time and gpus, memory or price.
     #[arg(long, value_name = "COST", value_parser = parse_trade)]
     pareto: Option<Trade>,
+    /// Plan for what is left without these hosts, on the same global batch.
+    #[arg(long, value_name = "HOST,...", value_delimiter = ',')]
+    lost: Vec<String>,
+    /// The plan that ran so far: says what has to move. Without --model and --cluster its own inputs are planned again.
+    #[arg(long, value_name = "PLAN")]
+    from: Option<PathBuf>,
+    /// Prefer the plan whose move and this many steps are soonest done.
+    #[arg(long, value_name = "STEPS", requires = "from")]
+    horizon: Option<u64>,
     /// Write the plan to a file.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
@@ -71,7 +82,8 @@ fn parse_trade(text: &str) -> Result<Trade, String> {
 /// # Errors
 /// Wrong inputs, or constraints that contradict each other.
 pub fn run(args: &PlanArgs) -> Result<Ending, AppError> {
-    let inputs = args.inputs.load()?;
+    let from = args.old_plan()?;
+    let inputs = args.inputs_after(from.as_ref())?;
     let wishes = args.wishes()?;
     let bar = Bar::new();
     if let Some(trade) = args.pareto {
@@ -81,7 +93,12 @@ pub fn run(args: &PlanArgs) -> Result<Ending, AppError> {
             return report_front(args, &front, trade);
         }
     }
-    let answer = crate::plan(inputs, &wishes, &bar);
+    let answer = if args.lost.is_empty() && from.is_none() {
+        crate::plan(inputs, &wishes, &bar)
+    } else {
+        let request = Request { lost: args.lost.clone(), from, horizon: args.horizon };
+        replan::plan(inputs, &wishes, &request, &bar)
+    };
     bar.finish();
     match answer? {
         Answer::Plan(plan) => report(args, &plan),
@@ -130,6 +147,21 @@ fn deliver(args: &PlanArgs, plan: &Plan, document: &str, text: &str) -> Result<E
 }
 
 impl PlanArgs {
+    fn old_plan(&self) -> Result<Option<Plan>, AppError> {
+        let read = |path: &PathBuf| Plan::from_json(&path.display().to_string(), &files::read_text(path)?);
+        self.from.as_ref().map(read).transpose()
+    }
+
+    /// The inputs named by flags; those of the old plan where none is named.
+    fn inputs_after(&self, from: Option<&Plan>) -> Result<Inputs, AppError> {
+        match from {
+            Some(old) if self.inputs.is_empty() => {
+                old.inputs.clone().remaining(&self.lost, self.inputs.gpus, self.inputs.memory_limit)
+            }
+            _ => self.inputs.load_without(&self.lost),
+        }
+    }
+
     fn wishes(&self) -> Result<Wishes, AppError> {
         let mut faults = Vec::new();
         let mut hint = None;

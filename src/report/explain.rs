@@ -3,6 +3,8 @@
 use super::number::{gib, seconds, significant};
 use super::summary::{degrees, heaviest};
 use crate::plan::Plan;
+use crate::replan::{Moved, movement};
+use crate::room::tightest;
 use cluster_profiles::{Bytes, Seconds};
 use cost_models::{Assumption, ParallelConfig};
 use serde::Serialize;
@@ -19,6 +21,8 @@ pub struct Explanation {
     pub heaviest_rank: u32,
     /// Bytes left below the limit there.
     pub headroom_bytes: Bytes,
+    /// The limit there.
+    pub limit_bytes: Bytes,
     /// What the numbers rest on.
     pub assumptions: Vec<Assumption>,
 }
@@ -56,6 +60,8 @@ pub struct Differences {
     pub time: Vec<(&'static str, Seconds)>,
     /// Bytes by term on the heaviest rank: second less first, largest change first.
     pub memory: Vec<(&'static str, Bytes)>,
+    /// What moves from the first to the second, where both train the same model.
+    pub moved: Option<Moved>,
 }
 
 fn shares(parts: impl IntoIterator<Item = (&'static str, f64)>) -> Vec<Share> {
@@ -73,12 +79,14 @@ fn shares(parts: impl IntoIterator<Item = (&'static str, f64)>) -> Vec<Share> {
 /// The explanation of one plan.
 #[must_use]
 pub fn document(plan: &Plan) -> Explanation {
-    let rank = heaviest(&plan.estimate.memory);
+    let room = tightest(&plan.run(), &plan.estimate.memory, plan.inputs.memory_limit_bytes);
+    let rank = room.memory;
     Explanation {
         time: shares(plan.estimate.time_seconds.parts().map(|(name, time)| (name, time.get()))),
         memory: shares(rank.terms().map(|(name, bytes)| (name, bytes.get()))),
         heaviest_rank: rank.rank,
-        headroom_bytes: plan.inputs.memory_limit_bytes - rank.peak_bytes,
+        headroom_bytes: room.left(),
+        limit_bytes: room.limit,
         assumptions: plan.estimate.assumptions.clone(),
     }
 }
@@ -103,7 +111,7 @@ pub fn text(plan: &Plan) -> String {
         "\nMemory of pipeline rank {}, {} GiB below the limit of {} GiB:",
         explanation.heaviest_rank,
         gib(explanation.headroom_bytes),
-        gib(plan.inputs.memory_limit_bytes)
+        gib(explanation.limit_bytes)
     );
     for part in &explanation.memory {
         let _ = writeln!(
@@ -168,7 +176,19 @@ pub fn difference(first: &Plan, second: &Plan) -> Differences {
         slower: second.estimate.step_time_seconds / first.estimate.step_time_seconds - 1.0,
         time,
         memory,
+        moved: moved(first, second),
     }
+}
+
+/// Hosts that the second plan does not know of are gone.
+fn moved(first: &Plan, second: &Plan) -> Option<Moved> {
+    if first.inputs.model.layers != second.inputs.model.layers {
+        return None;
+    }
+    let place = &second.placement;
+    let stays = |host: &String| place.hosts.contains(host) || place.spare.contains(host);
+    let lost: Vec<String> = first.placement.hosts.iter().filter(|host| !stays(host)).cloned().collect();
+    Some(movement(first, second, &lost))
 }
 
 /// The axes of two layouts that differ.
@@ -220,6 +240,10 @@ pub fn difference_text(first: &Plan, second: &Plan) -> String {
     out.push_str("\nMemory of the heaviest rank, second less first:\n");
     for (name, bytes) in differences.memory.iter().filter(|(_, bytes)| bytes.get() != 0.0) {
         let _ = writeln!(out, "  {:<14} {:+.1} GiB", name, bytes.as_gib());
+    }
+    if let Some(moved) = &differences.moved {
+        let _ =
+            write!(out, "\nMoving from the first to the second:\n  {}\n", super::hosts::moved_line(moved));
     }
     out
 }

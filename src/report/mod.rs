@@ -3,6 +3,7 @@
 pub mod check;
 pub mod explain;
 pub mod html;
+pub mod hosts;
 pub mod infeasible;
 pub mod number;
 pub mod pareto;

@@ -2,7 +2,8 @@
 
 use super::number::{gib, grouped, parameters, seconds, significant};
 use crate::plan::Plan;
-use cluster_profiles::{Bytes, Seconds};
+use crate::room::tightest;
+use cluster_profiles::{Bytes, Cluster, Seconds};
 use cost_models::{ParallelConfig, RankMemory};
 use solver::{Alternative, Certificate, Status};
 use std::fmt::Write;
@@ -21,19 +22,15 @@ pub fn text(plan: &Plan) -> String {
 fn header(plan: &Plan) -> String {
     let inputs = &plan.inputs;
     let cluster = &inputs.cluster;
-    let gpus = match cluster.is_homogeneous() {
-        true => cluster.gpu().title.clone(),
-        false => "GPUs of several kinds".to_owned(),
-    };
+    let gpus = kinds(cluster);
     let active = match plan.parameters_active == plan.parameters_total {
         true => String::new(),
         false => format!(", {} active", parameters(plan.parameters_active)),
     };
     format!(
-        "{} ({}{active}) on {} x {gpus} ({}, {} {}), {}, {} sequences of {} tokens\n",
+        "{} ({}{active}) on {gpus} ({}, {} {}), {}, {} sequences of {} tokens\n",
         inputs.model.name,
         parameters(plan.parameters_total),
-        grouped(cluster.gpu_count()),
         cluster.name,
         grouped(cluster.node_count()),
         if cluster.node_count() == 1 { "node" } else { "nodes" },
@@ -41,6 +38,20 @@ fn header(plan: &Plan) -> String {
         grouped(inputs.workload.global_batch),
         grouped(inputs.workload.seq_len),
     )
+}
+
+/// The GPUs by kind, in rank order: `32 x H100-SXM-80GB + 16 x L40S`.
+fn kinds(cluster: &Cluster) -> String {
+    let mut kinds: Vec<(&str, u64)> = Vec::new();
+    for group in &cluster.groups {
+        let gpus = u64::from(group.nodes) * u64::from(group.node.gpus);
+        match kinds.iter_mut().find(|(title, _)| *title == group.gpu.title) {
+            Some((_, count)) => *count += gpus,
+            None => kinds.push((&group.gpu.title, gpus)),
+        }
+    }
+    let shown = kinds.into_iter().map(|(title, count)| format!("{} x {title}", grouped(count)));
+    shown.collect::<Vec<_>>().join(" + ")
 }
 
 fn layout(plan: &Plan) -> String {
@@ -53,6 +64,7 @@ fn layout(plan: &Plan) -> String {
     if recomputes.iter().any(|recompute| *recompute != recomputes[0]) {
         let _ = writeln!(text, "  recompute by stage  {}", run_lengths(&recomputes));
     }
+    text.push_str(&super::hosts::lines(plan));
     text
 }
 
@@ -115,8 +127,8 @@ fn run_lengths<T: PartialEq + std::fmt::Display>(values: &[T]) -> String {
 
 fn prediction(plan: &Plan) -> String {
     let estimate = &plan.estimate;
-    let heaviest = heaviest(&estimate.memory);
-    let capacity = plan.inputs.cluster.gpu().memory;
+    let room = tightest(&plan.run(), &estimate.memory, plan.inputs.memory_limit_bytes);
+    let (heaviest, capacity) = (room.memory, room.capacity);
     let mut text = format!(
         "  step    {} ({})      {} tokens/s/GPU      MFU {} %      peak {} of {} GiB on pipeline rank {}\n",
         seconds(estimate.step_time_seconds),
@@ -128,7 +140,7 @@ fn prediction(plan: &Plan) -> String {
         heaviest.rank,
     );
     if !estimate.fits {
-        let over = heaviest.peak_bytes - plan.inputs.memory_limit_bytes;
+        let over = heaviest.peak_bytes - room.limit;
         let _ = writeln!(text, "          DOES NOT FIT: {} GiB above the limit", gib(over));
     }
     text.push_str(&time_line(plan));

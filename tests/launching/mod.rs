@@ -49,7 +49,8 @@ pub fn plan(model: &str, runtime: &str, parallel: &ParallelConfig, blocks: Optio
         workload,
         runtime,
         launcher: None,
-        memory_limit,
+        memory_limit_bytes: memory_limit,
+        available: None,
     };
     Some(Plan::new(inputs, parallel.clone(), stages, estimate))
 }

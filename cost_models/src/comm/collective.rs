@@ -3,7 +3,7 @@
 use crate::runtime::SharedTraits;
 use cluster_profiles::{
     Bytes, BytesPerSecond, Cluster, Collective, CollectiveCurve, GroupShape, MeasuredCollectives,
-    MeasuredLayer, NodeShape, Seconds,
+    MeasuredLayer, NodeGroup, NodeShape, Seconds,
 };
 
 /// Share of a domain link's nominal rate that a collective can reach at best.
@@ -21,12 +21,24 @@ const REMOTE_TRANSITION: Seconds = Seconds(1.1e-4);
 /// Size of the message a start-up bandwidth test uses, in bytes.
 const START_UP_MESSAGE: f64 = 180e6;
 
+/// The slowest way between domains that a group of ranks uses.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Way {
+    /// Rate per GPU and direction.
+    pub bandwidth: BytesPerSecond,
+    /// Time of the smallest message.
+    pub latency: Seconds,
+}
+
 /// The links of a cluster as collectives see them.
 #[derive(Debug, Clone, Copy)]
 pub struct Fabric<'a> {
     cluster: &'a Cluster,
     curve: &'a CollectiveCurve,
     node: &'a NodeShape,
+    /// Rate and latency between domains, rate inside one; those of the node unless a way is known.
+    way: Way,
+    intra: BytesPerSecond,
     shared: &'a SharedTraits,
     measured: Option<&'a MeasuredCollectives>,
     oversubscription: f64,
@@ -40,7 +52,12 @@ impl<'a> Fabric<'a> {
         let slowest = cluster.groups.iter().reduce(|slow, group| {
             if group.node.inter.bandwidth < slow.node.inter.bandwidth { group } else { slow }
         });
-        let group = slowest.unwrap_or_else(|| cluster.main());
+        Self::of_group(cluster, slowest.unwrap_or_else(|| cluster.main()), shared)
+    }
+
+    /// The links of one of the cluster's groups of nodes.
+    #[must_use]
+    pub fn of_group(cluster: &'a Cluster, group: &'a NodeGroup, shared: &'a SharedTraits) -> Self {
         let domains = cluster.gpu_count() as f64 / f64::from(group.node.domain.max(1));
         let leaf = cluster.nodes_per_leaf.map_or(f64::INFINITY, f64::from);
         let spread = cluster.node_count() as f64 > leaf;
@@ -48,6 +65,8 @@ impl<'a> Fabric<'a> {
             cluster,
             curve: &group.gpu.kernels.collective,
             node: &group.node,
+            way: Way { bandwidth: group.node.inter.bandwidth, latency: group.node.inter.latency },
+            intra: group.node.intra.bandwidth,
             shared,
             measured: cluster.measured.as_ref(),
             oversubscription: if spread { cluster.oversubscription.max(1.0) } else { 1.0 },
@@ -67,6 +86,18 @@ impl<'a> Fabric<'a> {
         &self.cluster.layers
     }
 
+    /// The same links where the way between domains is known: it holds the share of the switches already.
+    #[must_use]
+    pub fn over(self, way: Option<Way>) -> Self {
+        way.map_or(self, |way| Self { way, oversubscription: 1.0, measured: None, ..self })
+    }
+
+    /// The same links with another rate inside a domain.
+    #[must_use]
+    pub const fn with_intra(self, intra: BytesPerSecond) -> Self {
+        Self { intra, ..self }
+    }
+
     /// GPUs of a domain.
     #[must_use]
     pub fn domain(&self) -> u32 {
@@ -76,13 +107,13 @@ impl<'a> Fabric<'a> {
     /// Nominal rate of the domain's link, per GPU and direction.
     #[must_use]
     pub fn link(&self) -> BytesPerSecond {
-        self.node.intra.bandwidth
+        self.intra
     }
 
     /// Rate one GPU's network interface reaches.
     #[must_use]
     pub fn interface(&self) -> BytesPerSecond {
-        self.node.inter.bandwidth * (self.shared.nic_efficiency / self.oversubscription)
+        self.way.bandwidth * (self.shared.nic_efficiency / self.oversubscription)
     }
 
     /// Bus bandwidth inside a domain.
@@ -92,7 +123,7 @@ impl<'a> Fabric<'a> {
             Collective::AllReduce => self.curve.reduce_bandwidth,
             _ => self.curve.gather_bandwidth,
         };
-        measured.min(self.node.intra.bandwidth * LINK_CEILING)
+        measured.min(self.intra * LINK_CEILING)
     }
 
     /// Time of `collective` on a tensor of `bytes` over a group: the cluster's own measurement where it has one of this
@@ -114,7 +145,9 @@ impl<'a> Fabric<'a> {
         if group.ranks <= 1 || bytes.get() <= 0.0 {
             return Seconds::ZERO;
         }
-        if let Some(measured) = self.cluster.measured_collective(collective, group) {
+        let slower = self.way.bandwidth < self.node.inter.bandwidth;
+        let measured = self.cluster.measured_collective(collective, group);
+        if let Some(measured) = measured.filter(|_| group.is_local() || !slower) {
             return measured.time(bytes / buckets) * buckets;
         }
         let ranks = f64::from(group.ranks);
@@ -185,13 +218,13 @@ impl<'a> Fabric<'a> {
     fn remote_latency(&self, collective: Collective, group: GroupShape) -> Seconds {
         let (ranks, domains) = (f64::from(group.ranks), f64::from(group.domains));
         let inside = self.shared.intra_hop * (ranks - domains).max(0.0);
-        let ring = self.node.inter.latency * domains + inside;
+        let ring = self.way.latency * domains + inside;
         if collective != Collective::AllReduce {
             return ring;
         }
         let depth = domains.log2().ceil() + 1.0;
         let per_domain = f64::from(group.per_domain);
-        let tree = self.node.inter.latency * depth + self.shared.intra_hop * (per_domain - 1.0);
+        let tree = self.way.latency * depth + self.shared.intra_hop * (per_domain - 1.0);
         ring.min(tree) * 2.0
     }
 
@@ -206,11 +239,14 @@ impl<'a> Fabric<'a> {
             per_domain: if local { 2 } else { 1 },
             domains: if local { 1 } else { 2 },
         };
-        if let Some(measured) = self.cluster.measured_collective(Collective::SendRecv, shape) {
+        let slower = !local && self.way.bandwidth < self.node.inter.bandwidth;
+        let measured = self.cluster.measured_collective(Collective::SendRecv, shape);
+        if let Some(measured) = measured.filter(|_| !slower) {
             return measured.time(bytes);
         }
         let rate = if local { self.local_bandwidth(Collective::SendRecv) } else { self.interface() };
-        self.shared.pipeline_hop + bytes / rate
+        let farther = (self.way.latency - self.node.inter.latency).max(Seconds::ZERO);
+        self.shared.pipeline_hop + farther + bytes / rate
     }
 
     /// Time by the bandwidth that the cluster's own start-up test found over all its GPUs, where there is one and the

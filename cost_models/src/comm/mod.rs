@@ -8,5 +8,5 @@ mod collective;
 mod dispatch;
 
 pub use cluster_profiles::Collective;
-pub use collective::Fabric;
+pub use collective::{Fabric, Way};
 pub use dispatch::{Dispatch, distinct_destinations};

@@ -8,8 +8,9 @@ pub use published::{Published, Support};
 
 use crate::memory::{MemoryError, rank_memory};
 use crate::run::TrainingRun;
-use crate::step::{StepError, step_time};
-use cluster_profiles::{Bytes, Seconds};
+use crate::sites::Sites;
+use crate::step::{PreparedSchedule, StageCosts, StepError, step_time_of};
+use cluster_profiles::{Bytes, Gpu, Seconds};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -66,16 +67,17 @@ const EDGE_PENALTY: f64 = 0.5;
 /// # Errors
 /// [`EstimateError`] if the layout is not one that can run.
 pub fn estimate(run: &TrainingRun) -> Result<Estimate, EstimateError> {
-    let step = step_time(run)?;
+    let stages = StageCosts::of(run)?;
+    let step = step_time_of(run, &stages, &PreparedSchedule::of(run, &stages)?)?;
     let memory = rank_memory(run)?;
-    let edge = Edge::of(run, &memory);
+    let edge = Edge::of(run, stages.sites.as_deref(), &memory);
     let time = step.breakdown;
     let total = time.total();
     let bases = basis::bases(run);
     let basis = basis::shares(&time, &bases);
     let gpus = run.parallel.world_size() as f64;
     let flops = run.model.flops_per_token(run.workload.seq_len, true).training() * run.workload.tokens();
-    let peak = run.cluster.gpu().peak_rate(run.workload.precision).get() * gpus;
+    let peak = peak_rate(run, gpus);
     let half = Published::table().half_width(run);
     Ok(Estimate {
         step_time_seconds: total,
@@ -103,6 +105,16 @@ pub fn estimate(run: &TrainingRun) -> Result<Estimate, EstimateError> {
     })
 }
 
+/// Peak rate of all GPUs in use together, in FLOP/s.
+fn peak_rate(run: &TrainingRun, gpus: f64) -> f64 {
+    let rate = |gpu: &Gpu| gpu.peak_rate(run.workload.precision).get();
+    if run.cluster.groups.iter().all(|group| group.gpu.name == run.cluster.gpu().name) {
+        return rate(run.cluster.gpu()) * gpus;
+    }
+    let groups = run.cluster.groups.iter();
+    groups.map(|group| rate(&group.gpu) * f64::from(group.nodes) * f64::from(group.node.gpus)).sum()
+}
+
 /// How near the fullest rank is to what its GPU holds.
 struct Edge {
     fits: bool,
@@ -111,11 +123,20 @@ struct Edge {
 }
 
 impl Edge {
-    fn of(run: &TrainingRun, memory: &[RankMemory]) -> Self {
+    fn of(run: &TrainingRun, sites: Option<&Sites>, memory: &[RankMemory]) -> Self {
         let capacities = run.cluster.groups.iter().map(|group| group.gpu.memory.get());
-        let capacity = capacities.fold(f64::INFINITY, f64::min);
-        let fullest = memory.iter().map(|rank| rank.peak_bytes.get()).fold(0.0, f64::max);
+        let smallest = capacities.fold(f64::INFINITY, f64::min);
+        let of_rank = |rank: usize| match sites.and_then(|sites| sites.list.get(rank)) {
+            Some(site) => run.cluster.groups[site.smallest].gpu.memory.get(),
+            None => smallest,
+        };
         let reserve = &run.runtime.memory.reserve;
+        let ranks = memory.iter().map(|rank| (rank.peak_bytes.get(), of_rank(rank.rank as usize)));
+        let nearest = ranks.reduce(|a, b| {
+            let room = |(peak, capacity): (f64, f64)| reserve.headroom_deviations(peak, capacity);
+            if room(b) < room(a) { b } else { a }
+        });
+        let (fullest, capacity) = nearest.unwrap_or((0.0, smallest));
         let headroom = reserve.headroom_deviations(fullest, capacity);
         let closeness = (1.0 - headroom).clamp(0.0, 1.0);
         let warning = (closeness > 0.0).then(|| {

@@ -73,7 +73,7 @@ fn norms_forward(context: &LayerContext, block: &Block) -> Seconds {
 fn tensor_traffic(context: &LayerContext, block: &Block) -> Passes {
     let parts = if matches!(block.mlp, Mlp::Dense { .. }) { 2.0 } else { 1.0 };
     let bytes = Bytes(context.element_bytes() * context.tokens * context.hidden());
-    let time = |collective| context.fabric.time(collective, bytes, context.tp_group);
+    let time = |collective| context.tp_fabric().time(collective, bytes, context.tp_group);
     let (forward, backward) = if context.sequence_shards > 1.0 {
         let (gather, scatter) = (time(Collective::AllGather), time(Collective::ReduceScatter));
         (gather + scatter, gather * 1.5 + scatter)

@@ -113,7 +113,7 @@ fn permutation(context: &LayerContext, shape: &ExpertShape, activation: Activati
 /// Gathering the routed rows over the expert tensor-parallel ranks, and scattering the results.
 fn expert_tensor_traffic(context: &LayerContext, shape: &ExpertShape) -> Passes {
     let bytes = Bytes(2.0 * shape.rows * shape.hidden);
-    let fabric = &context.fabric;
+    let fabric = context.etp_fabric();
     let gather = fabric.time(Collective::AllGather, bytes, context.etp_group);
     let scatter = fabric.time(Collective::ReduceScatter, bytes, context.etp_group);
     let exposed = (gather + scatter) * context.tp_exposed();
@@ -123,7 +123,7 @@ fn expert_tensor_traffic(context: &LayerContext, shape: &ExpertShape) -> Passes 
 /// Gather and scatter of the residual stream around a tensor-parallel MLP.
 fn gathered(context: &LayerContext) -> Passes {
     let bytes = Bytes(2.0 * context.tokens * context.hidden());
-    let fabric = &context.fabric;
+    let fabric = context.tp_fabric();
     let gather = fabric.time(Collective::AllGather, bytes, context.tp_group);
     let scatter = fabric.time(Collective::ReduceScatter, bytes, context.tp_group);
     let exposed = (gather + scatter) * context.tp_exposed();
@@ -140,7 +140,8 @@ fn dispatch(context: &LayerContext, topk: u64, group_limit: Option<u64>) -> Seco
         group: context.ep_group,
         dispatcher: context.dispatcher(),
     };
-    let whole = dispatch.time(&context.fabric, context.gpu.is_blackwell_or_later(), shared.dispatch_latency);
+    let whole =
+        dispatch.time(&context.ep_fabric(), context.gpu.is_blackwell_or_later(), shared.dispatch_latency);
     let overlapped = context.runtime.facts.overlap.ep == Some(true);
     whole * if overlapped { shared.expert_overlap_exposed } else { 1.0 }
 }

@@ -8,6 +8,7 @@ use crate::run::TrainingRun;
 use crate::runtime::{
     ContextExchange, CudaGraph, ExpertDispatcher, Runtime, Scaling, SharedTraits, TensorOverlap,
 };
+use crate::sites::{Site, speed};
 use crate::workload::Workload;
 use cluster_profiles::{Cluster, Gpu, GroupShape, Precision, Seconds};
 
@@ -58,6 +59,8 @@ pub struct LayerContext<'a> {
     pub imbalance: f64,
     /// Whether there is more than one pipeline rank.
     pub pipelined: bool,
+    /// What the pipeline rank runs on, where ranks differ.
+    pub site: Option<&'a Site>,
 }
 
 impl<'a> LayerContext<'a> {
@@ -70,19 +73,40 @@ impl<'a> LayerContext<'a> {
         runtime: &'a Runtime,
         parallel: &ParallelConfig,
     ) -> Self {
-        let gpu = slowest_gpu(cluster);
+        Self::at(model, cluster, workload, runtime, parallel, None)
+    }
+
+    /// The context of one layout on a pipeline rank that runs on a site of its own.
+    #[must_use]
+    pub fn at(
+        model: &'a ModelSpec,
+        cluster: &'a Cluster,
+        workload: &Workload,
+        runtime: &'a Runtime,
+        parallel: &ParallelConfig,
+        site: Option<&'a Site>,
+    ) -> Self {
+        let nodes = site.map(|site| &cluster.groups[site.group]);
+        let gpu = nodes.map_or_else(|| slowest_gpu(cluster), |nodes| &nodes.gpu);
         let facts = &runtime.facts;
         let format = |low: Option<bool>| match low {
             Some(false) => Format::Bits16,
             _ => Format::of(workload.precision, gpu),
         };
         let (seq, batch) = (workload.seq_len as f64, parallel.micro_batch_size as f64);
-        let group = |ranks: u32, stride: u32| cluster.group_shape(ranks.max(1), stride.max(1));
+        let domain = site.map_or_else(|| cluster.smallest_domain(), |site| site.domain);
+        let group = |ranks: u32, stride: u32| GroupShape::within(domain, ranks.max(1), stride.max(1));
+        let fabric = match (nodes, site) {
+            (Some(nodes), Some(site)) => {
+                Fabric::of_group(cluster, nodes, &runtime.shared).with_intra(site.intra)
+            }
+            _ => Fabric::new(cluster, &runtime.shared),
+        };
         Self {
             model,
             gpu,
             runtime,
-            fabric: Fabric::new(cluster, &runtime.shared),
+            fabric,
             precision: workload.precision,
             linear_format: format(facts.low_precision_linears),
             expert_format: format(facts.low_precision_experts),
@@ -100,6 +124,7 @@ impl<'a> LayerContext<'a> {
             etp_group: group(parallel.etp, 1),
             imbalance: workload.expert_imbalance.max(1.0),
             pipelined: parallel.pp > 1,
+            site,
         }
     }
 
@@ -107,6 +132,36 @@ impl<'a> LayerContext<'a> {
     #[must_use]
     pub fn of(run: &TrainingRun<'a>) -> Self {
         Self::new(run.model, run.cluster, run.workload, run.runtime, run.parallel)
+    }
+
+    /// The context of a run on a site.
+    #[must_use]
+    pub fn on(run: &TrainingRun<'a>, site: Option<&'a Site>) -> Self {
+        Self::at(run.model, run.cluster, run.workload, run.runtime, run.parallel, site)
+    }
+
+    /// The links of the tensor-parallel groups.
+    #[must_use]
+    pub fn tp_fabric(&self) -> Fabric<'a> {
+        self.fabric.over(self.site.and_then(|site| site.ways.tp))
+    }
+
+    /// The links of the context-parallel groups.
+    #[must_use]
+    pub fn cp_fabric(&self) -> Fabric<'a> {
+        self.fabric.over(self.site.and_then(|site| site.ways.cp))
+    }
+
+    /// The links of the expert-parallel groups.
+    #[must_use]
+    pub fn ep_fabric(&self) -> Fabric<'a> {
+        self.fabric.over(self.site.and_then(|site| site.ways.ep))
+    }
+
+    /// The links of the expert tensor-parallel groups.
+    #[must_use]
+    pub fn etp_fabric(&self) -> Fabric<'a> {
+        self.fabric.over(self.site.and_then(|site| site.ways.etp))
     }
 
     /// Numbers that all engines share.
@@ -193,7 +248,6 @@ impl<'a> LayerContext<'a> {
 
 /// The GPU kind that everybody waits for: the one with the lowest sustained 16-bit rate.
 fn slowest_gpu(cluster: &Cluster) -> &Gpu {
-    let speed = |gpu: &Gpu| gpu.kernels.gemm_16bit.rate.get() * gpu.kernels.sustained_16bit;
     let gpus = cluster.groups.iter().map(|group| &group.gpu);
     gpus.reduce(|slow, gpu| if speed(gpu) < speed(slow) { gpu } else { slow })
         .unwrap_or_else(|| cluster.gpu())

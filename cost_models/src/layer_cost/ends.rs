@@ -18,7 +18,7 @@ pub(super) fn embedding(context: &LayerContext) -> Passes {
     let lookup = stream(context.gpu, Bytes(LOOKUP_BYTES / 2.0 * elements));
     let collective =
         if context.sequence_shards > 1.0 { Collective::ReduceScatter } else { Collective::AllReduce };
-    let reduce = context.fabric.time(collective, Bytes(context.element_bytes() * elements), context.tp_group);
+    let reduce = context.tp_fabric().time(collective, Bytes(context.element_bytes() * elements), context.tp_group);
     let exposed = reduce * context.runtime.time.tp_exposed;
     Passes::kernels(lookup, lookup) + Passes::traffic(exposed, exposed)
 }
@@ -35,7 +35,7 @@ pub(super) fn head(context: &LayerContext) -> Passes {
     let vocab = context.model.padded_vocab(context.tp as u32) as f64 / context.tp;
     let loss = stream(context.gpu, Bytes(context.runtime.time.loss_bytes / 2.0 * context.tokens * vocab));
     let elements = context.tokens * context.hidden();
-    let gather = context.fabric.time(
+    let gather = context.tp_fabric().time(
         Collective::AllGather,
         Bytes(context.element_bytes() * elements),
         context.tp_group,

@@ -146,7 +146,7 @@ fn exchange(context: &LayerContext, attention: &Attention, core: Seconds, volume
         return Seconds::ZERO;
     }
     let (queries, keys_values) = exchanged_widths(context, attention);
-    let fabric = &context.fabric;
+    let fabric = context.cp_fabric();
     let group = context.cp_group;
     match context.context_exchange() {
         ContextExchange::AllToAll => {

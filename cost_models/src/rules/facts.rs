@@ -47,11 +47,11 @@ impl Facts {
     /// Takes the facts.
     #[must_use]
     pub fn new(model: &ModelSpec, cluster: &Cluster, workload: &Workload) -> Self {
-        let node = &cluster.main().node;
+        let nodes = || cluster.groups.iter().map(|group| &group.node);
         let mut facts = Self {
             world: cluster.gpu_count(),
-            node: u64::from(node.gpus),
-            domain: u64::from(node.domain),
+            node: nodes().map(|node| u64::from(node.gpus)).min().unwrap_or(1),
+            domain: nodes().map(|node| u64::from(node.domain)).min().unwrap_or(1),
             global_batch: workload.global_batch,
             seq_len: workload.seq_len,
             heads: Vec::new(),

@@ -1,9 +1,10 @@
 //! What data parallelism leaves exposed: gathering parameters, reducing gradients.
 
 use super::stages::StageCosts;
-use crate::comm::{Collective, Fabric};
+use crate::comm::{Collective, Fabric, Way};
 use crate::layer_cost::{LayerContext, LayerCost, RankParameters};
 use crate::run::TrainingRun;
+use crate::sites::Site;
 use cluster_profiles::{Bytes, GroupShape, Seconds};
 
 /// Share of the last backward (or the first forward) that reductions (gathers) can hide behind: the first bucket has
@@ -26,22 +27,34 @@ fn scatters_every_microbatch(run: &TrainingRun) -> bool {
 
 /// The groups over which one rank's parameters are sharded or replicated.
 struct Groups {
-    dense: GroupShape,
-    expert: GroupShape,
-    replicate: GroupShape,
+    dense: Group,
+    expert: Group,
+    replicate: Group,
+}
+
+/// A group and the slowest way it uses, where ways differ.
+#[derive(Clone, Copy)]
+struct Group {
+    shape: GroupShape,
+    way: Option<Way>,
 }
 
 impl Groups {
-    fn of(run: &TrainingRun) -> Self {
+    fn of(run: &TrainingRun, site: Option<&Site>) -> Self {
         let parallel = run.parallel;
-        let group = |ranks: u32, stride: u32| run.cluster.group_shape(ranks.max(1), stride.max(1));
+        let domain = site.map_or_else(|| run.cluster.smallest_domain(), |site| site.domain);
+        let ways = site.map(|site| site.ways).unwrap_or_default();
+        let group = |ranks: u32, stride: u32, way: Option<Way>| Group {
+            shape: GroupShape::within(domain, ranks.max(1), stride.max(1)),
+            way,
+        };
         let shard = parallel.dp_shard * parallel.cp;
         let expert_ranks = parallel.ep * parallel.etp;
         let sharded_experts = parallel.expert_dp().max(1) / parallel.dp_replicate.max(1);
         Self {
-            dense: group(shard, parallel.tp),
-            expert: group(sharded_experts, expert_ranks),
-            replicate: group(parallel.dp_replicate, parallel.tp * shard),
+            dense: group(shard, parallel.tp, ways.dense),
+            expert: group(sharded_experts, expert_ranks, ways.expert),
+            replicate: group(parallel.dp_replicate, parallel.tp * shard, ways.replicate),
         }
     }
 }
@@ -53,7 +66,7 @@ pub fn sharded_exposure(run: &TrainingRun, context: &LayerContext, cost: &LayerC
     if !scatters_every_microbatch(run) {
         return (Seconds::ZERO, Seconds::ZERO);
     }
-    let groups = Groups::of(run);
+    let groups = Groups::of(run, context.site);
     let gather = if gathers_every_microbatch(run) {
         over_groups(&context.fabric, Collective::AllGather, &groups, cost.parameters, GATHER_BYTES)
     } else {
@@ -76,8 +89,10 @@ fn over_groups(
     parameters: RankParameters,
     bytes: f64,
 ) -> Seconds {
-    fabric.time(collective, Bytes(bytes * parameters.dense), groups.dense)
-        + fabric.time(collective, Bytes(bytes * parameters.expert), groups.expert)
+    let time = |parameters: f64, group: Group| {
+        fabric.over(group.way).time(collective, Bytes(bytes * parameters), group.shape)
+    };
+    time(parameters.dense, groups.dense) + time(parameters.expert, groups.expert)
 }
 
 /// Seconds that data parallelism adds to a step outside the microbatches, on the rank with the most of it.
@@ -88,8 +103,13 @@ pub fn exposed(run: &TrainingRun, stages: &StageCosts) -> Seconds {
 }
 
 fn exposed_on(run: &TrainingRun, stages: &StageCosts, rank: usize) -> Seconds {
-    let fabric = Fabric::new(run.cluster, &run.runtime.shared);
-    let groups = Groups::of(run);
+    let site = stages.site(rank);
+    let fabric = match site {
+        Some(site) => Fabric::of_group(run.cluster, &run.cluster.groups[site.group], &run.runtime.shared)
+            .with_intra(site.intra),
+        None => Fabric::new(run.cluster, &run.runtime.shared),
+    };
+    let groups = Groups::of(run, site);
     let parameters = stages.rank_parameters(rank);
     let own = stages.rank_passes(rank);
     let backward = own.input_gradient.total() + own.weight_gradient.total();
@@ -129,7 +149,7 @@ impl Step<'_, '_> {
         } else {
             self.over(collective, parameters, bytes)
         };
-        let shard = if sharded { f64::from(self.groups.dense.ranks) } else { 1.0 };
+        let shard = if sharded { f64::from(self.groups.dense.shape.ranks) } else { 1.0 };
         let replicas = Bytes(bytes * parameters.total() / shard);
         within + self.bucketed(Collective::AllReduce, replicas, self.groups.replicate, bytes)
     }
@@ -153,14 +173,15 @@ impl Step<'_, '_> {
             + self.bucketed(collective, Bytes(bytes * parameters.expert), self.groups.expert, bytes)
     }
 
-    fn bucketed(&self, collective: Collective, tensor: Bytes, group: GroupShape, bytes: f64) -> Seconds {
+    fn bucketed(&self, collective: Collective, tensor: Bytes, group: Group, bytes: f64) -> Seconds {
         let bucket = self.run.runtime.time.bucket;
-        let reductions = bucket.count(tensor.get() / bytes, f64::from(group.ranks));
+        let reductions = bucket.count(tensor.get() / bytes, f64::from(group.shape.ranks));
         let buckets = match bucket.gathers {
             Some(gathers) if collective == Collective::AllGather => gathers.clamp(1.0, reductions),
             _ => reductions,
         };
-        let measured = self.fabric.measured_time(collective, tensor, group, buckets);
-        measured.unwrap_or_else(|| self.fabric.time_in_buckets(collective, tensor, group, buckets))
+        let (fabric, shape) = (self.fabric.over(group.way), group.shape);
+        let measured = fabric.measured_time(collective, tensor, shape, buckets);
+        measured.unwrap_or_else(|| fabric.time_in_buckets(collective, tensor, shape, buckets))
     }
 }

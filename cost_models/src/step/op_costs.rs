@@ -4,6 +4,7 @@ use super::stages::{StageCost, StageCosts};
 use crate::comm::{Collective, Fabric};
 use crate::layer_cost::{LayerContext, Passes};
 use crate::run::TrainingRun;
+use crate::sites::Sites;
 use crate::schedule::{Hop, OpCosts, Schedule, StageCosts as OpTimes, Vocabulary, VocabularyCosts};
 use cluster_profiles::Bytes;
 
@@ -12,7 +13,7 @@ pub(super) fn op_costs(run: &TrainingRun, stages: &StageCosts, with_hops: bool) 
     let context = LayerContext::of(run);
     let share = 1.0 / slices(run);
     let times = stages.stages.iter().map(|stage| op_times(stage, share)).collect();
-    let hops = if with_hops { hops(run, &context.fabric, stages, share) } else { Vec::new() };
+    let hops = if with_hops { hops(run, &context, stages, share) } else { Vec::new() };
     let vocabulary = stages.split_head.map_or_else(VocabularyCosts::default, |(share, _)| {
         vocabulary_costs(run, &context, &share, head_split(run), with_hops)
     });
@@ -45,7 +46,23 @@ fn op_times(stage: &StageCost, share: f64) -> OpTimes {
 }
 
 /// Hops between stages on different ranks: over the NIC where neighbours are in different domains.
-fn hops(run: &TrainingRun, fabric: &Fabric, stages: &StageCosts, share: f64) -> Vec<Hop> {
+fn hops(run: &TrainingRun, context: &LayerContext, stages: &StageCosts, share: f64) -> Vec<Hop> {
+    match &stages.sites {
+        Some(sites) => stages.stages.windows(2).map(|pair| site_hop(run, sites, pair, share)).collect(),
+        None => even_hops(run, &context.fabric, stages, share),
+    }
+}
+
+/// The hop between two stages whose ranks run on sites of their own.
+fn site_hop(run: &TrainingRun, sites: &Sites, pair: &[StageCost], share: f64) -> Hop {
+    let hop = sites.hop(pair[0].rank, pair[1].rank);
+    let nodes = &run.cluster.groups[sites.list[pair[0].rank].group];
+    let fabric = Fabric::of_group(run.cluster, nodes, &run.runtime.shared).over(hop.way);
+    let latency = fabric.send(Bytes(pair[0].output.get() * share), hop.way.is_none()).get();
+    Hop { latency, transfer: 0.0 }
+}
+
+fn even_hops(run: &TrainingRun, fabric: &Fabric, stages: &StageCosts, share: f64) -> Vec<Hop> {
     let stride = run.cluster.gpu_count() / u64::from(run.parallel.pp.max(1));
     let local = stride * u64::from(run.parallel.pp) <= u64::from(fabric.domain());
     let count = stages.stages.len().saturating_sub(1);
@@ -55,6 +72,7 @@ fn hops(run: &TrainingRun, fabric: &Fabric, stages: &StageCosts, share: f64) -> 
     };
     stages.stages.iter().take(count).map(hop).collect()
 }
+
 /// The passes of an output layer that is split over all ranks (Yeung et al., arXiv 2411.05288): S computes logits and,
 /// with one barrier, the input gradient; T the rest.
 fn vocabulary_costs(

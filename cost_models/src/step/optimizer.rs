@@ -27,7 +27,8 @@ fn on_rank(run: &TrainingRun, stages: &StageCosts, rank: usize) -> Seconds {
         return measured.time * (owned / measured.parameters.max(1.0));
     }
     let state = shared.optimizer_bytes - saved_bytes(run.workload.optimizer);
-    stream(&run.cluster.main().gpu, Bytes(state * owned + shared.gradient_pass_bytes * resident))
+    let nodes = stages.site(rank).map_or_else(|| run.cluster.main(), |site| &run.cluster.groups[site.group]);
+    stream(&nodes.gpu, Bytes(state * owned + shared.gradient_pass_bytes * resident))
 }
 
 /// Traffic per parameter that an optimizer saves against Adam with 32-bit state: each byte of state is read and

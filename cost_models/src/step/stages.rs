@@ -6,8 +6,10 @@ use crate::layer_cost::{LayerContext, LayerCost, PassCost, Passes, RankParameter
 use crate::model::Layer;
 use crate::parallel::Recompute;
 use crate::run::TrainingRun;
+use crate::sites::{Site, Sites};
 use crate::stages::Stage;
 use cluster_profiles::{Bytes, Seconds};
+use std::sync::Arc;
 
 /// One microbatch through one stage on one rank.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -57,6 +59,8 @@ pub struct StageCosts {
     pub ranks: usize,
     /// What every rank does of a head that is split over all of them, and its parameters.
     pub split_head: Option<(Passes, RankParameters)>,
+    /// What every pipeline rank runs on; none where all run on the same.
+    pub sites: Option<Arc<Sites>>,
 }
 
 impl StageCosts {
@@ -66,12 +70,32 @@ impl StageCosts {
     /// [`StepError::Shape`] if stages and model do not fit together.
     pub fn of(run: &TrainingRun) -> Result<Self, StepError> {
         check(run)?;
-        let context = LayerContext::of(run);
+        Self::at(run, Sites::of(run.cluster, run.parallel).map(Arc::new))
+    }
+
+    /// The stages of a run whose pipeline ranks run on these sites.
+    ///
+    /// # Errors
+    /// As [`Self::of`]; and if hosts that have to reach each other cannot.
+    pub fn at(run: &TrainingRun, sites: Option<Arc<Sites>>) -> Result<Self, StepError> {
+        if let Some([a, b]) = sites.as_ref().and_then(|sites| sites.broken.as_ref()) {
+            return Err(StepError::Shape {
+                what: "the link between hosts",
+                value: format!("broken ({a} and {b})"),
+                rule: "ranks of one group and of neighbouring stages have to reach each other".to_owned(),
+            });
+        }
         let split = super::op_costs::splits_head(run);
-        let mut table = LayerTable { context: &context, run, split, entries: Vec::new() };
+        let mut table = LayerTable::new(run, sites.as_deref(), split);
         let stages = run.stages.0.iter().map(|stage| table.stage(stage)).collect();
         let split_head = split.then(|| table.share_of_head());
-        Ok(Self { stages, ranks: run.parallel.pp as usize, split_head })
+        Ok(Self { stages, ranks: run.parallel.pp as usize, split_head, sites })
+    }
+
+    /// The site of a pipeline rank, where ranks differ.
+    #[must_use]
+    pub fn site(&self, rank: usize) -> Option<&Site> {
+        self.sites.as_ref()?.list.get(rank)
     }
 
     fn share(&self) -> Passes {
@@ -110,10 +134,30 @@ impl StageCosts {
 
 /// Costs of the layers met so far: most layers of a model are alike.
 struct LayerTable<'c, 'a> {
-    context: &'c LayerContext<'a>,
+    /// Contexts of pipeline ranks that differ.
+    contexts: Vec<LayerContext<'c>>,
+    /// The context of every pipeline rank; all have the first where there is one only.
+    of_rank: Vec<usize>,
     run: &'c TrainingRun<'a>,
     split: bool,
-    entries: Vec<(Layer, Recompute, LayerCost)>,
+    entries: Vec<(usize, Layer, Recompute, LayerCost)>,
+}
+
+impl<'c, 'a> LayerTable<'c, 'a> {
+    fn new(run: &'c TrainingRun<'a>, sites: Option<&'c Sites>, split: bool) -> Self {
+        let mut table = Self { contexts: Vec::new(), of_rank: Vec::new(), run, split, entries: Vec::new() };
+        for site in sites.map_or(&[][..], |sites| &sites.list) {
+            let known = table.contexts.iter().position(|context| context.site == Some(site));
+            table.of_rank.push(known.unwrap_or(table.contexts.len()));
+            if known.is_none() {
+                table.contexts.push(LayerContext::on(run, Some(site)));
+            }
+        }
+        if table.contexts.is_empty() {
+            table.contexts.push(LayerContext::of(run));
+        }
+        table
+    }
 }
 
 impl LayerTable<'_, '_> {
@@ -130,32 +174,39 @@ impl LayerTable<'_, '_> {
                 other => other,
             };
             blocks += u32::from(layer.can_recompute());
-            let layer_cost = self.layer(&layer, recompute);
+            let context = self.of_rank.get(cost.rank).copied().unwrap_or(0);
+            let layer_cost = self.layer(context, &layer, recompute);
             cost.add(&layer_cost);
         }
         cost
     }
 
-    /// One rank's share of a head that all ranks split.
+    /// One rank's share of a head that all ranks split: what the slowest takes.
     fn share_of_head(&mut self) -> (Passes, RankParameters) {
-        let mut head = StageCost::default();
-        head.add(&self.layer(&Layer::Head, Recompute::None));
+        let heads = (0..self.contexts.len()).map(|context| {
+            let mut head = StageCost::default();
+            head.add(&self.layer(context, &Layer::Head, Recompute::None));
+            head
+        });
+        let slowest = heads.reduce(|a, b| if b.passes.total() > a.passes.total() { b } else { a });
+        let head = slowest.unwrap_or_default();
         let share = 1.0 / f64::from(self.run.parallel.pp);
         let parameters =
             RankParameters { dense: head.parameters.dense * share, expert: head.parameters.expert * share };
         (head.passes * share, parameters)
     }
 
-    fn layer(&mut self, layer: &Layer, recompute: Recompute) -> LayerCost {
-        let known = self.entries.iter().find(|(l, r, _)| *r == recompute && l == layer);
-        if let Some((_, _, cost)) = known {
+    fn layer(&mut self, index: usize, layer: &Layer, recompute: Recompute) -> LayerCost {
+        let known = self.entries.iter().find(|(own, l, r, _)| *own == index && *r == recompute && l == layer);
+        if let Some((.., cost)) = known {
             return *cost;
         }
-        let mut cost = layer_cost(self.context, layer, recompute);
-        let (forward, backward) = sharded_exposure(self.run, self.context, &cost);
+        let context = &self.contexts[index];
+        let mut cost = layer_cost(context, layer, recompute);
+        let (forward, backward) = sharded_exposure(self.run, context, &cost);
         cost.forward += PassCost { dp: forward, ..PassCost::default() };
         cost.input_gradient += PassCost { dp: backward, ..PassCost::default() };
-        self.entries.push((*layer, recompute, cost));
+        self.entries.push((index, *layer, recompute, cost));
         cost
     }
 }

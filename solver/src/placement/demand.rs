@@ -5,7 +5,7 @@ use crate::problem::Problem;
 use crate::times::run_of;
 use cluster_profiles::topology::{HostId, Path, Topology};
 use cluster_profiles::{Cluster, Seconds};
-use cost_models::comm::Fabric;
+use cost_models::comm::{Fabric, Way};
 use cost_models::layer_cost::{LayerContext, PassCost, layer_cost};
 use cost_models::step::StageCosts;
 use cost_models::{ParallelConfig, StageMap};
@@ -225,8 +225,10 @@ impl Demands {
         }
         let pairs = (0..members.len()).flat_map(|a| (0..members.len()).map(move |b| (a, b)));
         let paths = pairs
-            .map(|(a, b)| worst_path(topology, &members[a], &members[b]))
+            .map(|(a, b)| worst_path(topology, &members[a], &members[b]).map(rounded))
             .collect::<Option<Vec<Path>>>()?;
+        let cluster = even_twin(problem.cluster, None);
+        let problem = &Problem { cluster: &cluster, ..problem.clone() };
         let maker = Maker { problem, parallel, stages, paths, hosts: members.len(), node };
         let demands = maker.demands(world / node)?;
         Some(Self { members, ..demands })
@@ -240,6 +242,16 @@ fn domains(topology: &Topology) -> Option<Vec<Vec<usize>>> {
     topology.hosts().iter().enumerate().for_each(|(index, host)| members[host.domain].push(index));
     members.retain(|hosts| !hosts.is_empty());
     Some(members)
+}
+
+/// To three digits, so that measured ways fall into few kinds.
+fn rounded(path: Path) -> Path {
+    let round = |value: f64| {
+        let unit = 10f64.powf(value.abs().max(1e-12).log10().floor() - 2.0);
+        (value / unit).round() * unit
+    };
+    let bandwidth = cluster_profiles::BytesPerSecond(round(path.bandwidth.get()));
+    Path { bandwidth, latency: Seconds(round(path.latency.get())), ..path }
 }
 
 /// The slowest way from one of these hosts to one of those.
@@ -404,11 +416,33 @@ impl Maker<'_, '_> {
 
 /// The cluster with every link between domains as this path.
 fn with_link(cluster: &Cluster, path: &Path) -> Cluster {
-    let mut cluster = cluster.clone();
-    for group in &mut cluster.groups {
-        group.node.inter.bandwidth = path.bandwidth;
-        group.node.inter.latency = path.latency;
+    even_twin(cluster, Some(Way { bandwidth: path.bandwidth, latency: path.latency }))
+}
+
+/// The cluster as if its links were all alike: those of its nodes, or as given.
+#[must_use]
+pub fn even_twin(cluster: &Cluster, way: Option<Way>) -> Cluster {
+    let mut twin = Cluster {
+        name: cluster.name.clone(),
+        aliases: Vec::new(),
+        title: cluster.title.clone(),
+        groups: cluster.groups.clone(),
+        oversubscription: 1.0,
+        nodes_per_leaf: None,
+        source: cluster.source.clone(),
+        leaves: Vec::new(),
+        domains: cluster.domains.clone(),
+        links: Vec::new(),
+        matrix: None,
+        measured: cluster.measured.clone(),
+        collectives: cluster.collectives.clone(),
+        layers: cluster.layers.clone(),
+    };
+    for group in &mut twin.groups {
+        if let Some(way) = way {
+            group.node.inter.bandwidth = way.bandwidth;
+            group.node.inter.latency = way.latency;
+        }
     }
-    cluster.oversubscription = 1.0;
-    cluster
+    twin
 }

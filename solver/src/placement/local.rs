@@ -3,8 +3,10 @@
 use super::Placed;
 use super::demand::{Demands, Group, Traffic};
 
-/// Pairs of hosts looked at after which the search ends: a few seconds.
-const WORK: u64 = 400_000_000;
+/// Pairs of hosts looked at after which a thorough search ends: a few seconds.
+pub const THOROUGH: u64 = 400_000_000;
+/// The same of a first look.
+pub const QUICK: u64 = 8_000_000;
 /// Swaps at random between two descents.
 const KICK: usize = 4;
 /// Start of the random numbers.
@@ -13,22 +15,22 @@ const SEED: u64 = 0x9e37_79b9_7f4a_7c15;
 /// The best placement found. Hosts in their own order are the first start, hosts gathered around those that are hardest to
 /// place the second; then what is best is disturbed and mended again.
 #[must_use]
-pub fn place(demands: &Demands) -> Placed {
+pub fn place(demands: &Demands, limit: u64) -> Placed {
     let bound = demands.bound();
     let own: Vec<usize> = (0..demands.hosts()).collect();
     let mut work = 0;
     let mut best = State::new(demands, own);
-    best.descend(&mut work);
+    best.descend(&mut work, limit);
     let mut other = State::new(demands, gathered(demands));
-    other.descend(&mut work);
+    other.descend(&mut work, limit);
     best = best.better(other);
     let mut random = Random(SEED);
-    while work < WORK && best.value.0 > bound {
+    while work < limit && best.value.0 > bound {
         let mut next = best.clone();
         for _ in 0..KICK {
             next.swap(random.below(next.order.len()), random.below(next.order.len()));
         }
-        next.descend(&mut work);
+        next.descend(&mut work, limit);
         best = best.better(next);
     }
     best.order.truncate(demands.slots());
@@ -107,8 +109,8 @@ impl<'a> State<'a> {
     }
 
     /// Swaps a slot of the slowest groups with the place that helps most, for as long as any does.
-    fn descend(&mut self, work: &mut u64) {
-        while *work < WORK {
+    fn descend(&mut self, work: &mut u64, limit: u64) {
+        while *work < limit {
             let mut best: Option<(Value, usize, usize)> = None;
             for slot in self.critical() {
                 for other in (0..self.order.len()).filter(|other| *other != slot) {

@@ -12,21 +12,23 @@
 //! [`Demands`] holds these as seconds for every pair of hosts, made from the cost model with the pair's bandwidth and latency
 //! in the place of the cluster's link. [`place`] finds the placement with the least J: exactly for few hosts, by a seeded
 //! local search with a bound for many. Hosts beyond the slots are spare and may be left out.
+//!
+//! J is a measure to search with. What counts is the step itself under a placement, which [`Seating`] asks the cost model
+//! for: it decides between the placements that J proposes, and for few hosts it looks at every one that could be better.
 
 mod demand;
 mod exact;
 mod local;
 mod program;
+mod seating;
+mod uneven;
 
-pub use demand::{Demands, Group, Traffic};
+pub use demand::{Demands, Group, Traffic, even_twin};
 pub use program::best_placement;
+pub use seating::{Seated, Seating};
+pub(crate) use uneven::solve;
 
 use crate::certificate::ROUNDING;
-use crate::problem::Problem;
-use cluster_profiles::topology::Topology;
-use cluster_profiles::{Cluster, ProfileError, Seconds};
-use cost_models::{ParallelConfig, StageMap};
-use serde::{Deserialize, Serialize};
 
 /// A placement and what is known about it.
 #[derive(Debug, Clone, PartialEq)]
@@ -54,47 +56,11 @@ const FEW_HOSTS: usize = 9;
 /// The placement with least communication; hosts in their own order where no other is better.
 #[must_use]
 pub fn place(demands: &Demands) -> Placed {
-    if demands.hosts() <= FEW_HOSTS { exact::place(demands) } else { local::place(demands) }
+    if demands.hosts() <= FEW_HOSTS { exact::place(demands) } else { local::place(demands, local::THOROUGH) }
 }
 
-/// Which hosts a layout runs on, in rank order.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct HostOrder {
-    /// Names of the hosts: consecutive ranks fill one after the other.
-    pub hosts: Vec<String>,
-    /// Names of the hosts that are left out.
-    pub spare: Vec<String>,
-    /// Seconds of communication of a step that depend on the order.
-    pub communication_seconds: Seconds,
-    /// The same with the hosts in the cluster's own order.
-    pub own_order_seconds: Seconds,
-    /// No order has less.
-    pub bound_seconds: Seconds,
-}
-
-/// The order of the hosts of `available`, which may be more than the layout needs, with least communication; none if ranks
-/// do not fill whole hosts (or NVLink domains) of one size.
-///
-/// # Errors
-/// [`ProfileError`] if the cluster is too large for a topology.
-pub fn order_hosts(
-    problem: &Problem,
-    available: &Cluster,
-    parallel: &ParallelConfig,
-    stages: &StageMap,
-) -> Result<Option<HostOrder>, ProfileError> {
-    let topology = Topology::new(available)?;
-    let Some(demands) = Demands::of_layout(problem, &topology, parallel, stages) else { return Ok(None) };
-    let placed = place(&demands);
-    let own: Vec<usize> = (0..demands.slots()).collect();
-    let order = demands.host_order(&placed.hosts);
-    let name = |host: usize| topology.hosts()[host].name.clone();
-    let spare = (0..topology.hosts().len()).filter(|host| !order.contains(host)).map(name).collect();
-    Ok(Some(HostOrder {
-        hosts: order.iter().map(|&host| name(host)).collect(),
-        spare,
-        communication_seconds: Seconds(placed.seconds),
-        own_order_seconds: Seconds(demands.seconds(&own)),
-        bound_seconds: Seconds(placed.bound),
-    }))
+/// A placement with little communication, after a first look.
+#[must_use]
+pub fn place_quickly(demands: &Demands) -> Placed {
+    if demands.hosts() <= FEW_HOSTS { exact::place(demands) } else { local::place(demands, local::QUICK) }
 }
