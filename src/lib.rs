@@ -150,8 +150,7 @@ fn problem_of<'a>(inputs: &'a Inputs, wishes: &Wishes) -> Problem<'a> {
 fn planned(inputs: Inputs, solution: Solution) -> Plan {
     let whole = inputs.available.as_ref().unwrap_or(&inputs.cluster);
     let hosts = whole.host_names();
-    let limit =
-        sites::limit_of_part(&solution.cluster, whole, &inputs.runtime, inputs.memory_limit_bytes);
+    let limit = sites::limit_of_part(&solution.cluster, whole, &inputs.runtime, inputs.memory_limit_bytes);
     let inputs = Inputs { cluster: solution.cluster, memory_limit_bytes: limit, ..inputs };
     let mut plan = Plan::new(inputs, solution.parallel, solution.stages, solution.estimate);
     plan.certificate = Some(solution.certificate);

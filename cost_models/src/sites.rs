@@ -382,9 +382,8 @@ pub fn limit_on(cluster: &Cluster, runtime: &Runtime, limit: Bytes, group: usize
 /// The limit for the largest GPUs of a part of a cluster: that of the whole, or their own where the whole has larger ones.
 #[must_use]
 pub fn limit_of_part(part: &Cluster, whole: &Cluster, runtime: &Runtime, limit: Bytes) -> Bytes {
-    let largest = |cluster: &Cluster| {
-        cluster.groups.iter().map(|group| group.gpu.memory).fold(Bytes::ZERO, Bytes::max)
-    };
+    let largest =
+        |cluster: &Cluster| cluster.groups.iter().map(|group| group.gpu.memory).fold(Bytes::ZERO, Bytes::max);
     let (own, all) = (largest(part), largest(whole));
     if own < all { limit.min(Bytes(runtime.memory.reserve.default_limit(own.get()))) } else { limit }
 }

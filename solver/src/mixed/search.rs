@@ -176,7 +176,8 @@ impl Search<'_, '_> {
         let work = |kind: usize, units: Range<usize>| tables.times[kind].work(&units, recompute);
         let most = |stage: usize, kind: usize| {
             let layout = tables.layout(self, own, kind);
-            let fits = |layers: usize| layout.may_fit(&(body.start..body.start + layers), stage);
+            let fits =
+                |layers: usize| layout.may_fit(&(body.start..body.start + layers), layout.in_flight(stage));
             (1..=count).take_while(|layers| fits(*layers)).count() as u64
         };
         let kinds = 0..self.kinds.len();
@@ -220,8 +221,15 @@ impl Search<'_, '_> {
                 kinds.iter().map(|kind| self.kinds[*kind].limit).fold(Bytes(f64::INFINITY), Bytes::min)
             })
             .collect();
-        let costs =
-            Costs { search: self, own, tables: &tables, stages: &stages, limits: &limits, memory: &memory };
+        let costs = Costs {
+            search: self,
+            own,
+            tables: &tables,
+            stages: &stages,
+            limits: &limits,
+            memory: &memory,
+            in_flight: tables.layout(self, own, 0).all_in_flight(),
+        };
         let fixed = self.problem.runtime.time.step.get();
         let chain = Chain {
             layers: self.units.len(),
@@ -359,6 +367,7 @@ struct Costs<'s, 'a, 'p> {
     stages: &'s [Vec<usize>],
     limits: &'s [Bytes],
     memory: &'s MemoryTable<'s>,
+    in_flight: Vec<f64>,
 }
 
 impl StageCosts for Costs<'_, '_, '_> {
@@ -367,7 +376,7 @@ impl StageCosts for Costs<'_, '_, '_> {
         let mut slowest = StageTimes { work: 0.0, lead: 0.0 };
         for &kind in &self.stages[stage] {
             let layout = self.tables.layout(self.search, self.own, kind);
-            if !layout.may_fit(&layers, stage) {
+            if !layout.may_fit(&layers, self.in_flight[stage]) {
                 return None;
             }
             let [forward, input, weight] = self.tables.times[kind].stage(&layers, recompute);
