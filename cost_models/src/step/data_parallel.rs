@@ -164,7 +164,7 @@ impl Step<'_, '_> {
 
     /// Calls of an engine whose ranks broadcast their parameters one after the other: as many as ranks, none of them hidden.
     fn broadcasts(&self) -> Seconds {
-        let ranks = if self.run.parallel.zero_stage == 0 { 1 } else { self.groups.dense.ranks };
+        let ranks = if self.run.parallel.zero_stage == 0 { 1 } else { self.groups.dense.shape.ranks };
         self.run.runtime.time.shard_broadcast * f64::from(ranks - ranks.min(1))
     }
 

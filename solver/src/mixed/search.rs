@@ -7,11 +7,12 @@ use crate::bound::Layout;
 use crate::bytes::UnitBytes;
 use crate::highs::MipOptions;
 use crate::leaf::{Candidate, memory_of};
+use crate::mesh::{Mesh, Pipeline, Sharding};
 use crate::observer::{Observer, Progress};
 use crate::partition::{Chain, SplitTable, StageCosts, StageTimes};
 use crate::problem::Problem;
 use crate::solve::space_of;
-use crate::space::{Mesh, Pipeline, SearchSpace, Sharding};
+use crate::space::SearchSpace;
 use crate::splits::stage_map;
 use crate::times::{UnitTimes, run_of};
 use crate::units::Units;
@@ -314,7 +315,7 @@ fn is_chain(mesh: &Mesh, pipeline: &Pipeline) -> bool {
     let definition = pipeline.schedule.kind.definition();
     let counted = matches!(pipeline.recompute, Recompute::Full { layers: Some(_) });
     let shape = mesh.pp == 1 || (pipeline.vpp == 1 && definition.placement == Placement::Loop);
-    shape && !counted && pipeline.schedule.vocabulary == Vocabulary::Whole
+    shape && !counted && !pipeline.per_stage && pipeline.schedule.vocabulary == Vocabulary::Whole
 }
 
 /// What came of a layout.
@@ -387,12 +388,12 @@ impl StageCosts for Costs<'_, '_, '_> {
         Some(slowest)
     }
 
-    fn confirm(&self, stage: usize, layers: &Range<usize>) -> bool {
+    fn confirm(&self, stage: usize, layers: &Range<usize>, times: StageTimes) -> Option<StageTimes> {
         let recompute = self.own.pipeline.recompute;
         let layers = self.search.units.layers(layers.clone());
         let whole = Stage { rank: stage as u32, chunk: 0, layers, recompute };
         let peak = self.memory.rank_peak(stage as u32, [&whole]);
         let reserved = self.search.problem.runtime.memory.reserve.reserved_bytes(peak.allocated());
-        reserved <= self.limits[stage].get()
+        (reserved <= self.limits[stage].get()).then_some(times)
     }
 }
