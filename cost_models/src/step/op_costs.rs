@@ -4,8 +4,8 @@ use super::stages::{StageCost, StageCosts};
 use crate::comm::{Collective, Fabric};
 use crate::layer_cost::{LayerContext, Passes};
 use crate::run::TrainingRun;
-use crate::sites::Sites;
 use crate::schedule::{Hop, OpCosts, Schedule, StageCosts as OpTimes, Vocabulary, VocabularyCosts};
+use crate::sites::Sites;
 use cluster_profiles::Bytes;
 
 /// Costs of the operations for the simulator.
