@@ -99,7 +99,8 @@ impl Draft {
             workload: self.workload()?,
             runtime,
             launcher: self.launcher.clone(),
-            memory_limit,
+            memory_limit_bytes: memory_limit,
+            available: None,
         };
         Ok(Ready { inputs, wishes: self.wishes(objective)? })
     }

@@ -246,7 +246,7 @@ pub fn infeasible(
     row.text("binding", &why.binding_term);
     row.text("reason", &why.reason);
     row.integer("gpu_count", ready.inputs.cluster.gpu_count() as i64);
-    row.number("memory_limit_bytes", ready.inputs.memory_limit.get());
+    row.number("memory_limit_bytes", ready.inputs.memory_limit_bytes.get());
     row.cells
 }
 
