@@ -47,8 +47,8 @@ pub mod profile;
 pub mod replan;
 pub mod report;
 pub mod require;
-pub mod study;
 pub mod room;
+pub mod study;
 pub mod validate;
 
 use cluster_profiles::Bytes;

@@ -2,8 +2,8 @@
 
 pub mod check;
 pub mod explain;
-pub mod html;
 pub mod hosts;
+pub mod html;
 pub mod infeasible;
 pub mod number;
 pub mod pareto;

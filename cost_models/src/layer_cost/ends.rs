@@ -18,7 +18,8 @@ pub(super) fn embedding(context: &LayerContext) -> Passes {
     let lookup = stream(context.gpu, Bytes(LOOKUP_BYTES / 2.0 * elements));
     let collective =
         if context.sequence_shards > 1.0 { Collective::ReduceScatter } else { Collective::AllReduce };
-    let reduce = context.tp_fabric().time(collective, Bytes(context.element_bytes() * elements), context.tp_group);
+    let reduce =
+        context.tp_fabric().time(collective, Bytes(context.element_bytes() * elements), context.tp_group);
     let exposed = reduce * context.runtime.time.tp_exposed;
     Passes::kernels(lookup, lookup) + Passes::traffic(exposed, exposed)
 }

@@ -437,6 +437,7 @@ pub fn even_twin(cluster: &Cluster, way: Option<Way>) -> Cluster {
         measured: cluster.measured.clone(),
         collectives: cluster.collectives.clone(),
         layers: cluster.layers.clone(),
+        optimizers: cluster.optimizers.clone(),
     };
     for group in &mut twin.groups {
         if let Some(way) = way {
