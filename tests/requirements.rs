@@ -19,6 +19,7 @@ fn source<'a>(cluster: &'a str, gpus: u64) -> Source<'a> {
     Source {
         model: "llama-3.1-8b",
         cluster,
+        lost: &[],
         gpus: Some(gpus),
         workload,
         runtime: None,
