@@ -8,7 +8,7 @@ TESTS_MAY = -A clippy::unwrap_used -A clippy::expect_used -A clippy::print_stdou
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help deps build demo test lint closed-loop bench look docs install clean
+.PHONY: help deps build demo test validators lint closed-loop bench look docs install clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -29,6 +29,9 @@ demo: deps ## plan Llama-3.1-70B on 8 nodes of dgx-h100 and write a Megatron-LM 
 
 test: deps ## run all tests, those of the documentation included
 	$(CARGO) test --workspace
+
+validators: deps ## record anew what the launchers' own parsers say of exported configurations (6 GB of packages)
+	CARGO=$(CARGO) $(PYTHON) scripts/validators
 
 lint: deps ## check formatting, clippy and the documentation; warnings are errors
 	$(CARGO) fmt --all --check

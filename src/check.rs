@@ -4,7 +4,7 @@
 pub mod remedies;
 pub mod structure;
 
-use crate::launch::Given;
+use crate::launch::{Given, Launcher};
 use crate::plan::Plan;
 use crate::room::tightest;
 use cluster_profiles::{Bytes, Cluster};
@@ -28,6 +28,8 @@ pub struct Check {
     pub fullest_rank: u32,
     /// The limit.
     pub memory_limit_bytes: Bytes,
+    /// What the smallest GPU has; the limit leaves a margin of it free.
+    pub memory_capacity_bytes: Bytes,
     /// By how much the fullest rank is over the limit; 0 where it fits.
     pub shortfall_bytes: Bytes,
     /// The largest term of memory there.
@@ -65,6 +67,7 @@ impl Check {
             peak_bytes: Bytes::ZERO,
             fullest_rank: 0,
             memory_limit_bytes: limit,
+            memory_capacity_bytes: limit,
             shortfall_bytes: Bytes::ZERO,
             largest_term: String::new(),
             largest_term_bytes: Bytes::ZERO,
@@ -87,6 +90,15 @@ impl Check {
             fullest.terms().into_iter().fold(("", Bytes::ZERO), |a, b| if b.1 > a.1 { b } else { a });
         self.fits = room.left() >= Bytes::ZERO;
         self.peak_bytes = fullest.peak_bytes;
+        let groups = subject.run.cluster.groups.iter();
+        self.memory_capacity_bytes =
+            groups.map(|group| group.gpu.memory).fold(Bytes(f64::INFINITY), Bytes::min);
+        if !self.fits && fullest.peak_bytes <= self.memory_capacity_bytes {
+            self.warnings.push(
+                "the peak is inside the safety margin: it may run, with the allocator at its limit (set expandable_segments:True)"
+                    .to_owned(),
+            );
+        }
         self.fullest_rank = fullest.rank;
         self.shortfall_bytes = (fullest.peak_bytes - room.limit).max(Bytes::ZERO);
         self.memory_limit_bytes = room.limit;
@@ -112,14 +124,16 @@ fn is_finite(estimate: &Estimate) -> bool {
 /// Verifies a plan: its rules, its structure, its memory.
 #[must_use]
 pub fn check(plan: &Plan) -> Check {
-    let mut broken = structure::faults(plan);
-    if broken.is_empty() {
-        broken.extend(rules::broken(&plan.run()));
-    }
+    let broken = structure::faults(plan);
     let limit = plan.inputs.memory_limit_bytes;
     let mut check = Check::new(broken, limit);
-    check.judge(&Subject { run: plan.run(), memory_limit: limit, waived: &[] });
+    check.judge(&Subject { run: plan.run(), memory_limit: limit, waived: &[], launcher: named(plan) });
     check
+}
+
+/// The launcher a plan was made for.
+fn named(plan: &Plan) -> Option<&'static dyn Launcher> {
+    plan.inputs.launcher.as_deref().and_then(crate::launch::named)
 }
 
 /// Verifies what a launcher's configuration says, on `cluster`, against `limit` bytes per GPU.
@@ -127,7 +141,12 @@ pub fn check(plan: &Plan) -> Check {
 /// Rules that the launcher's reader found broken come first; the engine's follow, except those the reader has judged
 /// itself.
 #[must_use]
-pub fn check_given(given: &Given, cluster: &Cluster, limit: Bytes) -> Check {
+pub fn check_given(
+    given: &Given,
+    cluster: &Cluster,
+    limit: Bytes,
+    launcher: Option<&'static dyn Launcher>,
+) -> Check {
     let mut broken = given.broken.clone();
     if let Some(stages) = &given.stages {
         let run = given.run(cluster, stages);
@@ -142,7 +161,8 @@ pub fn check_given(given: &Given, cluster: &Cluster, limit: Bytes) -> Check {
     check.assumed.clone_from(&given.assumed);
     check.unknown.clone_from(&given.unknown);
     if let Some(stages) = &given.stages {
-        check.judge(&Subject { run: given.run(cluster, stages), memory_limit: limit, waived: &given.waived });
+        let (run, waived) = (given.run(cluster, stages), given.waived.as_slice());
+        check.judge(&Subject { run, memory_limit: limit, waived, launcher });
     }
     check
 }

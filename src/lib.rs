@@ -41,6 +41,7 @@ mod files;
 pub mod fit;
 pub mod inputs;
 pub mod launch;
+pub mod limits;
 pub mod pareto;
 pub mod plan;
 pub mod profile;

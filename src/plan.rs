@@ -5,6 +5,7 @@
 
 use crate::error::AppError;
 use crate::inputs::Inputs;
+use crate::limits::LauncherLimits;
 use crate::replan::Replan;
 use cluster_profiles::Cluster;
 use cost_models::grid::{self, Coordinates};
@@ -50,6 +51,9 @@ pub struct Plan {
     /// The best other layouts.
     #[serde(default)]
     pub alternatives: Vec<solver::Alternative>,
+    /// What the launcher's limits cost; absent where no launcher was named.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub launcher_limits: Option<LauncherLimits>,
 }
 
 /// Where an input came from.
@@ -147,6 +151,8 @@ impl Plan {
             replan: None,
             alternatives: Vec::new(),
             inputs,
+            launcher_limits: None,
+            inputs: inputs.into(),
         }
     }
 

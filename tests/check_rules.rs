@@ -83,6 +83,11 @@ const BREAKS: &[(&str, &str, &str)] = &[
     ("R3", DENSE, "--distribute-saved-activations"),
     ("R4", DENSE, "--cpu-offloading-num-layers 4"),
     ("R5", DENSE, "--fine-grained-activation-offloading --offload-modules attn_proj"),
+    (
+        "R6",
+        DENSE,
+        "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1 --cuda-graph-impl transformer_engine",
+    ),
     ("V1", DENSE, "--fp16"),
     ("V2", DENSE, "--fp8-format hybrid --fp4-format e2m1"),
     ("V3", DENSE, "--cross-entropy-loss-fusion --cross-entropy-fusion-impl te"),
@@ -120,7 +125,7 @@ fn given(text: &str, world_size: u64) -> Given {
 
 fn verdict(text: &str, world_size: u64) -> Check {
     let cluster = cluster_profiles::catalog::cluster("dgx-h100").unwrap().resized(world_size).unwrap();
-    check_given(&given(text, world_size), &cluster, cluster.gpu().memory)
+    check_given(&given(text, world_size), &cluster, cluster.gpu().memory, launch::named("megatron"))
 }
 
 fn ids(broken: &[Violation]) -> BTreeSet<&str> {

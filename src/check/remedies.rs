@@ -1,5 +1,6 @@
 //! Single changes to a layout, with the memory they free and the time they cost.
 
+use crate::launch::{Launcher, difference};
 use crate::report::summary::heaviest;
 use crate::room::tightest;
 use cluster_profiles::{Bytes, Seconds};
@@ -13,6 +14,8 @@ use serde::Serialize;
 pub struct Remedy {
     /// The change, such as `tp 4 -> 8`.
     pub change: String,
+    /// The same in the launcher's own flags or keys: what goes (`-`) and what comes (`+`).
+    pub flags: Vec<String>,
     /// The layout after it.
     pub parallel: ParallelConfig,
     /// Bytes it frees on the fullest rank (negative where it takes more).
@@ -26,7 +29,7 @@ pub struct Remedy {
 }
 
 /// A layout that is to be changed.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 pub struct Subject<'a> {
     /// The layout and all it depends on.
     pub run: TrainingRun<'a>,
@@ -34,6 +37,8 @@ pub struct Subject<'a> {
     pub memory_limit: Bytes,
     /// Rules of the engine that do not hold for the launcher.
     pub waived: &'a [&'static str],
+    /// The launcher whose words changes are told in.
+    pub launcher: Option<&'static dyn Launcher>,
 }
 
 /// Every legal single change, estimated.
@@ -78,6 +83,9 @@ fn remedy(subject: &Subject, before: &Estimate, parallel: ParallelConfig) -> Opt
     let fits = tightest(&run, &after.memory, subject.memory_limit).left() >= Bytes::ZERO;
     Some(Remedy {
         change: change.collect::<Vec<_>>().join(", "),
+        flags: subject
+            .launcher
+            .map_or_else(Vec::new, |launcher| difference(launcher, old.parallel, &parallel)),
         parallel,
         freed_bytes: was - is,
         step_time_seconds: step,

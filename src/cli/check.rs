@@ -39,7 +39,7 @@ pub struct CheckArgs {
     /// Sequences of a step, where the configuration does not say.
     #[arg(long, value_name = "SEQUENCES")]
     global_batch: Option<u64>,
-    /// Memory a GPU may use, such as 74GiB (default: its capacity).
+    /// Memory a GPU may use, such as 74GiB (default: its capacity less a safety margin, as `estimate`).
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     memory_limit: Option<Bytes>,
     /// Write a page about it.
@@ -59,8 +59,8 @@ fn parse_bytes(text: &str) -> Result<Bytes, String> {
 /// # Errors
 /// A file that cannot be read, or facts that are missing (all of them are named).
 pub fn run(args: &CheckArgs) -> Result<Ending, AppError> {
-    let (check, launcher) = match &args.plan {
-        Some(path) => (check::check(&read_plan(path)?), None),
+    let check = match &args.plan {
+        Some(path) => check::check(&read_plan(path)?),
         None => of_configuration(args)?,
     };
     if let Some(path) = &args.html {
@@ -72,7 +72,7 @@ pub fn run(args: &CheckArgs) -> Result<Ending, AppError> {
         files::write_text(path, &html::check(&check, &subject))?;
     }
     match args.format {
-        Format::Human => output::say(&report::text(&check, launcher)),
+        Format::Human => output::say(&report::text(&check)),
         Format::Json => output::say(&output::json(&check)?),
     }
     Ok(if check.passes() { Ending::Done } else { Ending::NoFeasiblePlan })
@@ -82,9 +82,7 @@ fn read_plan(path: &Path) -> Result<Plan, AppError> {
     Plan::from_json(&path.display().to_string(), &files::read_text(path)?)
 }
 
-type Answer = (Check, Option<&'static dyn Launcher>);
-
-fn of_configuration(args: &CheckArgs) -> Result<Answer, AppError> {
+fn of_configuration(args: &CheckArgs) -> Result<Check, AppError> {
     let mut faults = args.faults();
     let launcher = match args.launcher.as_deref().map(super::inputs::launcher).transpose() {
         Ok(launcher) => launcher,
@@ -116,9 +114,8 @@ fn of_configuration(args: &CheckArgs) -> Result<Answer, AppError> {
     };
     let mut given = read(launcher, &question, &origin)?;
     given.assumed.extend(note);
-    let capacity = cluster.groups.iter().map(|group| group.gpu.memory.get()).fold(f64::INFINITY, f64::min);
-    let limit = args.memory_limit.map_or(Bytes(capacity), |limit| limit.min(Bytes(capacity)));
-    Ok((check::check_given(&given, &cluster, limit), Some(launcher)))
+    let limit = inputs::memory_limit(&cluster, &given.runtime, args.memory_limit);
+    Ok(check::check_given(&given, &cluster, limit, Some(launcher)))
 }
 
 fn read(launcher: &dyn Launcher, question: &Question, origin: &str) -> Result<Given, AppError> {

@@ -3,7 +3,7 @@
 use super::{Ending, Format, output};
 use crate::error::AppError;
 use crate::files;
-use crate::launch::layers::{self, Layer};
+use crate::launch::layers::{self, Layer, Seats};
 use crate::launch::{self, LaunchFile};
 use crate::plan::Plan;
 use clap::Args;
@@ -40,13 +40,19 @@ pub fn run(args: &ExportArgs) -> Result<Ending, AppError> {
     let origin = args.plan.display().to_string();
     let plan = Plan::from_json(&origin, &files::read_text(&args.plan)?)?;
     let launcher = super::inputs::launcher(&args.to)?;
-    let exported =
-        launch::folder(&plan, launcher, &chosen(&args.layer)?).map_err(|error| AppError::Other {
-            message: error.to_string(),
-            hint: Some(format!("plan for it: `meshwright plan ... --launcher {}`", args.to)),
-        })?;
+    let layers = chosen(&args.layer)?;
+    let exported = launch::folder(&plan, launcher, &layers).map_err(|error| AppError::Other {
+        message: error.to_string(),
+        hint: Some(format!("plan for it: `meshwright plan ... --launcher {}`", args.to)),
+    })?;
     write(&args.out, &exported, args.force)?;
-    report(args, &exported)
+    report(args, &exported, &lost(&plan, &layers))
+}
+
+/// What of the planned placement each layer cannot keep.
+fn lost(plan: &Plan, layers: &[&'static dyn Layer]) -> Vec<(&'static str, &'static str)> {
+    let Ok(seats) = Seats::of(plan) else { return Vec::new() };
+    layers.iter().filter_map(|layer| Some((layer.name(), layer.loses(&seats)?))).collect()
 }
 
 /// The layers of these names, with what `launch.sh` they start.
@@ -64,14 +70,24 @@ fn chosen(names: &[String]) -> Result<Vec<&'static dyn Layer>, AppError> {
     Ok(usual.chain(names.iter().map(String::as_str)).filter_map(layers::named).collect())
 }
 
-fn report(args: &ExportArgs, exported: &[LaunchFile]) -> Result<Ending, AppError> {
+fn report(args: &ExportArgs, exported: &[LaunchFile], lost: &[(&str, &str)]) -> Result<Ending, AppError> {
     let paths: Vec<String> =
         exported.iter().map(|file| args.out.join(file.name).display().to_string()).collect();
     match args.format {
         Format::Json => {
-            output::say(&output::json(&serde_json::json!({ "launcher": args.to, "files": paths }))?)
+            let lost: Vec<_> = lost
+                .iter()
+                .map(|(layer, what)| serde_json::json!({ "layer": layer, "what": what }))
+                .collect();
+            let document = serde_json::json!({ "launcher": args.to, "files": paths, "lost": lost });
+            output::say(&output::json(&document)?);
         }
-        Format::Human => output::complain(&format!("Wrote {}\n", paths.join(", "))),
+        Format::Human => {
+            output::complain(&format!("Wrote {}\n", paths.join(", ")));
+            for (layer, what) in lost {
+                output::complain(&format!("{layer} does not keep {what}\n"));
+            }
+        }
     }
     Ok(Ending::Done)
 }

@@ -143,10 +143,25 @@ impl InputArgs {
 /// [`AppError::Usage`] listing those that exist.
 pub fn launcher(name: &str) -> Result<&'static dyn Launcher, AppError> {
     launch::named(name).ok_or_else(|| {
+        if let Some((_, what)) = ELSEWHERE.iter().find(|(other, _)| *other == name) {
+            return AppError::usage(
+                format!("{name} is not planned here: it {what}"),
+                "meshwright plans full training of language models",
+            );
+        }
         let names: Vec<&str> = launch::ALL.iter().map(|launcher| launcher.name()).collect();
         AppError::usage(format!("unknown launcher `{name}`"), format!("use one of {}", names.join(", ")))
     })
 }
+
+/// Programs that people ask about and that do something else.
+const ELSEWHERE: &[(&str, &str)] = &[
+    ("vllm", "serves models"),
+    ("sglang", "serves models"),
+    ("tensorrt-llm", "serves models"),
+    ("diffusers", "trains diffusion models"),
+    ("peft", "trains adapters"),
+];
 
 const EXAMPLE: &str =
     "for example: --model llama-3.1-70b --cluster dgx-h100 --gpus 64 --seq-len 8192 --global-batch 128";

@@ -6,6 +6,8 @@ use super::{Ending, Format, output};
 use crate::error::AppError;
 use crate::files;
 use crate::inputs::Inputs;
+use crate::launch::{self, Launcher};
+use crate::limits;
 use crate::pareto::Front;
 use crate::plan::Plan;
 use crate::replan::{self, Request};
@@ -84,7 +86,7 @@ fn parse_trade(text: &str) -> Result<Trade, String> {
 pub fn run(args: &PlanArgs) -> Result<Ending, AppError> {
     let from = args.old_plan()?;
     let inputs = args.inputs_after(from.as_ref())?;
-    let wishes = args.wishes()?;
+    let wishes = args.wishes(args.unable())?;
     let bar = Bar::new();
     if let Some(trade) = args.pareto {
         let front = crate::pareto::front(&inputs, &wishes, trade, &bar);
@@ -99,8 +101,9 @@ pub fn run(args: &PlanArgs) -> Result<Ending, AppError> {
         let request = Request { lost: args.lost.clone(), from, horizon: args.horizon };
         replan::plan(inputs, &wishes, &request, &bar)
     };
+    let answer = answer.map(|answer| with_limits(args, &wishes, answer, &bar));
     bar.finish();
-    match answer? {
+    match answer?? {
         Answer::Plan(plan) => report(args, &plan),
         Answer::Infeasible(infeasible) => {
             match args.format {
@@ -114,6 +117,14 @@ pub fn run(args: &PlanArgs) -> Result<Ending, AppError> {
             hint: Some("raise --time-limit".to_owned()),
         }),
     }
+}
+
+/// Where a launcher is named, what its limits cost.
+fn with_limits(args: &PlanArgs, wishes: &Wishes, mut answer: Answer, bar: &Bar) -> Result<Answer, AppError> {
+    if let (Answer::Plan(plan), Objective::StepTime) = (&mut answer, wishes.objective) {
+        plan.launcher_limits = limits::of(plan, &args.wishes(&[])?, bar);
+    }
+    Ok(answer)
 }
 
 fn report(args: &PlanArgs, plan: &Plan) -> Result<Ending, AppError> {
@@ -139,9 +150,12 @@ fn deliver(args: &PlanArgs, plan: &Plan, document: &str, text: &str) -> Result<E
     }
     if let (Some(path), Format::Human) = (&args.out, args.format) {
         let path = path.display();
-        output::say(&format!(
-            "Wrote {path}. To run it: meshwright export {path} --to megatron --out launch\n"
-        ));
+        let runs = |launcher: &&&dyn Launcher| launcher.runtime() == plan.inputs.runtime.name;
+        let fitting = launch::ALL.iter().find(runs).map(|launcher| launcher.name());
+        output::say(&match plan.inputs.launcher.as_deref().or(fitting) {
+            Some(to) => format!("Wrote {path}. To run it: meshwright export {path} --to {to} --out launch\n"),
+            None => format!("Wrote {path}.\n"),
+        });
     }
     Ok(Ending::Done)
 }
@@ -162,15 +176,20 @@ impl PlanArgs {
         }
     }
 
-    fn wishes(&self) -> Result<Wishes, AppError> {
+    /// What the launcher cannot do.
+    fn unable(&self) -> &'static [&'static str] {
+        let launcher = self.inputs.launcher.as_deref().and_then(launch::named);
+        launcher.map_or(&[], |launcher| launcher.forbids())
+    }
+
+    /// What the user asks for, without what a launcher is `unable` to do.
+    fn wishes(&self, unable: &[&str]) -> Result<Wishes, AppError> {
         let mut faults = Vec::new();
         let mut hint = None;
         let objective = Objective::parse(&self.objective, self.within).unwrap_or_else(|fault| {
             faults.push(fault);
             Objective::StepTime
         });
-        let launcher = self.inputs.launcher.as_deref().and_then(crate::launch::named);
-        let unable = launcher.map_or(&[][..], |launcher| launcher.forbids());
         let forbid: Vec<&str> =
             self.forbid.iter().map(String::as_str).chain(unable.iter().copied()).collect();
         let fix: Vec<&str> = self.fix.iter().map(String::as_str).collect();

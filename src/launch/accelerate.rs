@@ -3,7 +3,7 @@
 use super::draft::{Draft, left};
 use super::flags::FlagSet;
 use super::layers::{Job, Seats};
-use super::{Exported, Given, LaunchError, LaunchFile, Launcher, Question, ReadError};
+use super::{Exported, Given, LaunchError, LaunchFile, Launcher, Question, ReadError, Setting, degrees};
 use crate::plan::Plan;
 use cluster_profiles::Precision;
 use cost_models::{ParallelConfig, Recompute};
@@ -57,17 +57,19 @@ impl Launcher for Accelerate {
         Some(read(question))
     }
 
-    fn axis(&self, axis: &str) -> Option<&'static str> {
-        let names = [
-            ("tp", "parallelism_config_tp_size"),
-            ("cp", "parallelism_config_cp_size"),
-            ("dp_replicate", "parallelism_config_dp_replicate_size"),
-            ("dp_shard", "parallelism_config_dp_shard_size"),
-            ("zero_stage", "fsdp_reshard_after_forward, as ZeRO stage"),
-            ("recompute", "fsdp_activation_checkpointing"),
-            ("num_microbatches", "gradient_accumulation_steps"),
-        ];
-        names.into_iter().find(|(name, _)| *name == axis).map(|(_, key)| key)
+    fn settings(&self, p: &ParallelConfig) -> Vec<Setting> {
+        let mut settings = degrees(&[
+            ("parallelism_config_tp_size", p.tp),
+            ("parallelism_config_cp_size", p.cp),
+            ("parallelism_config_dp_replicate_size", p.dp_replicate),
+        ]);
+        settings.extend([
+            ("parallelism_config_dp_shard_size", p.dp_shard.to_string()),
+            ("fsdp_reshard_after_forward", (p.zero_stage == 3).to_string()),
+            ("fsdp_activation_checkpointing", (p.recompute != Recompute::None).to_string()),
+            ("gradient_accumulation_steps", p.num_microbatches.to_string()),
+        ]);
+        settings
     }
 }
 
@@ -81,6 +83,9 @@ fn unfit(plan: &Plan) -> Vec<String> {
     }
     if p.zero_stage < 2 {
         reasons.push(format!("ZeRO-{} (FSDP2 shards parameters: 2 or 3)", p.zero_stage));
+    }
+    if p.dp_replicate > 1 && p.dp_shard == 1 && (p.tp > 1 || p.cp > 1) {
+        reasons.push("replicas without shards beside tp or cp: dp_shard is 1".to_owned());
     }
     if p.dp_shard * p.cp == 1 {
         reasons.push("FSDP2 with nothing to shard over: dp_shard x cp is 1".to_owned());
@@ -265,6 +270,13 @@ fn rules(flags: &FlagSet, draft: &mut Draft, sizes: [u32; 5], fsdp: bool) {
             "FSDP has nothing to shard over: dp_shard x cp is 1",
             "lower tp_size".to_owned(),
         );
+    }
+    for (axis, what) in [("pp", "pipeline"), ("ep", "expert")] {
+        let key = format!("parallelism_config.parallelism_config_{axis}_size");
+        if flags.text(&key).is_some() && flags.degree(&key) > 1 {
+            let hint = "drop the key; long sequences fit with parallelism_config_cp_size".to_owned();
+            draft.break_rule("A8", format!("{key}: it has no {what} parallelism"), hint);
+        }
     }
     let version = flags.amount("fsdp_config.fsdp_version").unwrap_or(1);
     if fsdp && version < 2 && (tp > 1 || cp > 1 || sp > 1) {

@@ -6,8 +6,9 @@ use super::document::Document;
 use super::flags::FlagSet;
 use super::layers::Job;
 use super::megatron::{self, Flag};
-use super::{Exported, Given, LaunchError, LaunchFile, Launcher, Question, ReadError};
+use super::{Exported, Given, LaunchError, LaunchFile, Launcher, Question, ReadError, Setting};
 use crate::plan::Plan;
+use cost_models::ParallelConfig;
 use std::collections::BTreeMap;
 
 /// The launcher.
@@ -55,20 +56,12 @@ impl Launcher for Bridge {
         Some(megatron::read::given(question))
     }
 
-    fn axis(&self, axis: &str) -> Option<&'static str> {
-        let names = [
-            ("tp", "model.tensor_model_parallel_size"),
-            ("pp", "model.pipeline_model_parallel_size"),
-            ("vpp", "model.virtual_pipeline_model_parallel_size"),
-            ("cp", "model.context_parallel_size"),
-            ("ep", "model.expert_model_parallel_size"),
-            ("etp", "model.expert_tensor_parallel_size"),
-            ("sequence_parallel", "model.sequence_parallel"),
-            ("micro_batch_size", "train.micro_batch_size"),
-            ("recompute", "model.recompute_granularity"),
-            ("zero_stage", "ddp.use_distributed_optimizer"),
-        ];
-        names.into_iter().find(|(name, _)| *name == axis).map(|(_, key)| key)
+    fn settings(&self, parallel: &ParallelConfig) -> Vec<Setting> {
+        let field = |(flag, value): Setting| {
+            let key = FIELDS.iter().chain(LAYOUT).find(|(name, _)| *name == flag).map(|(_, key)| *key)?;
+            Some((key, if value.is_empty() { "True".to_owned() } else { value }))
+        };
+        megatron::Megatron.settings(parallel).into_iter().filter_map(field).collect()
     }
 }
 
@@ -94,6 +87,20 @@ const FIELDS: &[(&str, &str)] = &[
     ("--tp-comm-overlap", "comm_overlap.tp_comm_overlap"),
     ("--overlap-moe-expert-parallel-comm", "comm_overlap.overlap_moe_expert_parallel_comm"),
     ("--delay-wgrad-compute", "comm_overlap.delay_wgrad_compute"),
+];
+
+/// Fields of a layout that are the flag's name with underscores.
+const LAYOUT: &[(&str, &str)] = &[
+    ("--tensor-model-parallel-size", "model.tensor_model_parallel_size"),
+    ("--pipeline-model-parallel-size", "model.pipeline_model_parallel_size"),
+    ("--context-parallel-size", "model.context_parallel_size"),
+    ("--expert-model-parallel-size", "model.expert_model_parallel_size"),
+    ("--expert-tensor-parallel-size", "model.expert_tensor_parallel_size"),
+    ("--sequence-parallel", "model.sequence_parallel"),
+    ("--recompute-granularity", "model.recompute_granularity"),
+    ("--recompute-method", "model.recompute_method"),
+    ("--recompute-num-layers", "model.recompute_num_layers"),
+    ("--recompute-modules", "model.recompute_modules"),
 ];
 
 /// Flags that a plan decides; the model's sizes are the recipe's.

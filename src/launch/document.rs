@@ -3,14 +3,15 @@
 
 use super::words;
 use crate::error::AppError;
-use serde::Deserialize;
-use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
-use serde_json::{Map, Number, Value};
+use cost_models::model::Strict;
+use serde_json::Value;
 use std::collections::BTreeMap;
-use std::fmt;
 
 /// Largest configuration that is read, in bytes. Real ones have some kilobytes.
 pub const MOST_BYTES: usize = 4 << 20;
+
+/// Deepest nesting of a configuration; parsers take long over more, or stop.
+const MOST_NESTED: usize = 100;
 
 /// Most keys of a configuration.
 const MOST_KEYS: usize = 100_000;
@@ -44,17 +45,40 @@ pub fn parse(origin: &str, text: &str) -> Result<Document, AppError> {
     if start.is_empty() {
         return Err(AppError::content(origin, "is empty"));
     }
-    let tree = if ends(&[".json"]) || start.starts_with('{') {
-        from_json(text)
-    } else if ends(&[".toml"]) || is_toml(text) {
-        toml::from_str::<Strict>(text).map_err(|error| error.to_string())
-    } else if ends(&[".yaml", ".yml"]) || !(has_flags(text) || has_assignments(text)) {
-        serde_norway::from_str::<Strict>(text).map_err(|error| error.to_string())
-    } else {
+    let json = ends(&[".json"]) || start.starts_with('{');
+    let toml = !json && (ends(&[".toml"]) || is_toml(text));
+    let yaml = ends(&[".yaml", ".yml"]) || !(has_flags(text) || has_assignments(text));
+    if !json && !toml && !yaml {
         return Ok(script(text));
+    }
+    if nesting(text) > MOST_NESTED {
+        return Err(AppError::content(origin, format!("is nested deeper than {MOST_NESTED} levels")));
+    }
+    let tree = if json {
+        from_json(text)
+    } else if toml {
+        toml::from_str::<Strict>(text).map_err(|error| error.to_string())
+    } else {
+        serde_norway::from_str::<Strict>(text).map_err(|error| error.to_string())
     };
     let tree = tree.map_err(|message| AppError::content(origin, message.trim_end().to_owned()))?;
     Ok(Document::Tree(tree.0))
+}
+
+/// How deep brackets and list items stand in each other, at most.
+fn nesting(text: &str) -> usize {
+    let (mut depth, mut most) = (0usize, 0usize);
+    for byte in text.bytes() {
+        match byte {
+            b'[' | b'{' => depth += 1,
+            b']' | b'}' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        most = most.max(depth);
+    }
+    let items =
+        |line: &str| line.split_whitespace().take_while(|word| matches!(*word, "-" | "?" | ":")).count();
+    most.max(text.lines().map(items).max().unwrap_or(0))
 }
 
 fn from_json(text: &str) -> Result<Strict, String> {
@@ -125,92 +149,6 @@ pub fn scalar(value: &Value) -> String {
             items.iter().map(scalar).collect::<Vec<_>>().join(" ")
         }
         other => other.to_string(),
-    }
-}
-
-/// A value of any of the formats, whose maps have no key twice.
-#[derive(Debug)]
-struct Strict(Value);
-
-impl<'de> Deserialize<'de> for Strict {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(StrictVisitor).map(Self)
-    }
-}
-
-struct StrictVisitor;
-
-impl<'de> Visitor<'de> for StrictVisitor {
-    type Value = Value;
-
-    fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str("a value")
-    }
-
-    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
-        Ok(Value::Bool(value))
-    }
-
-    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
-        Ok(Value::Number(value.into()))
-    }
-
-    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
-        Ok(Value::Number(value.into()))
-    }
-
-    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
-        Ok(Number::from_f64(value).map_or_else(|| Value::String(value.to_string()), Value::Number))
-    }
-
-    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
-        Ok(Value::String(value.to_owned()))
-    }
-
-    fn visit_unit<E>(self) -> Result<Value, E> {
-        Ok(Value::Null)
-    }
-
-    fn visit_none<E>(self) -> Result<Value, E> {
-        Ok(Value::Null)
-    }
-
-    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
-        Strict::deserialize(deserializer).map(|strict| strict.0)
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
-        let mut list = Vec::new();
-        while let Some(item) = items.next_element::<Strict>()? {
-            list.push(item.0);
-        }
-        Ok(Value::Array(list))
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
-        let mut map = Map::new();
-        while let Some(key) = entries.next_key::<Key>()? {
-            if map.contains_key(&key.0) {
-                let shown: String = key.0.chars().take(60).collect();
-                return Err(A::Error::custom(format!("key `{shown}` stands twice")));
-            }
-            let value = entries.next_value::<Strict>()?;
-            map.insert(key.0, value.0);
-        }
-        Ok(Value::Object(map))
-    }
-}
-
-/// A key: a text, or in YAML another scalar.
-struct Key(String);
-
-impl<'de> Deserialize<'de> for Key {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let value = Strict::deserialize(deserializer)?.0;
-        match value {
-            Value::Object(_) | Value::Array(_) => Err(D::Error::custom("a key is a list or a map")),
-            other => Ok(Self(scalar(&other))),
-        }
     }
 }
 

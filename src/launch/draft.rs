@@ -1,9 +1,10 @@
 //! From the degrees that a configuration states to a run: what most launchers' readers share.
 
-use super::given::{Given, Question, ReadError, nearest_values, violation};
+use super::given::{Given, Question, ReadError, nearest_values, not_planned, violation};
 use cluster_profiles::Precision;
 use cost_models::model::ModelSpec;
 use cost_models::rules::Violation;
+use cost_models::runtime::RuntimeFacts;
 use cost_models::schedule::{Placement, Schedule};
 use cost_models::stages::{default_stages, stages_from_blocks};
 use cost_models::{Dtype, Optimizer, ParallelConfig, Runtime, StageMap, Workload};
@@ -29,6 +30,8 @@ pub struct Draft<'a> {
     pub optimizer: Optimizer,
     /// Format gradients are reduced in, where it is stated.
     pub gradient_dtype: Option<Dtype>,
+    /// What the configuration states about the engine.
+    pub facts: RuntimeFacts,
     /// Blocks per stage, where they are stated.
     pub blocks: Option<Vec<u64>>,
     /// Id of the launcher's rule that the degrees multiply to the GPUs.
@@ -59,6 +62,7 @@ impl<'a> Draft<'a> {
             precision: Precision::Bf16,
             optimizer: Optimizer::Adamw,
             gradient_dtype: None,
+            facts: RuntimeFacts::default(),
             blocks: None,
             world_rule: rules[0],
             batch_rule: rules[1],
@@ -79,7 +83,11 @@ impl<'a> Draft<'a> {
     /// # Errors
     /// Facts that neither the configuration nor the user gives, and values that make no sense.
     pub fn finish(mut self) -> Result<Given, ReadError> {
-        let mut error = ReadError { faults: self.question.flags.faults(), ..ReadError::default() };
+        let mut error = ReadError {
+            faults: self.question.flags.faults(),
+            not_planned: not_planned(self.question.flags, |_| false),
+            ..ReadError::default()
+        };
         let model = self.model.take().or_else(|| self.question.model.cloned());
         let seq_len = self.seq_len.or(self.question.seq_len);
         if model.is_none() {
@@ -88,7 +96,7 @@ impl<'a> Draft<'a> {
         if seq_len.is_none() {
             error.missing.push("--seq-len (tokens of a sequence)".to_owned());
         }
-        let runtime = Runtime::named(self.runtime);
+        let runtime = Runtime::for_run(self.runtime, &self.facts);
         let (Some(model), Some(seq_len), Ok(runtime), true) = (model, seq_len, runtime, error.is_empty())
         else {
             return Err(error);

@@ -88,6 +88,36 @@ impl ReadError {
     }
 }
 
+/// Parts of a key that say what is not planned here, and what that is. Only full training of a language model is.
+const NOT_PLANNED: &[(&str, &str)] = &[
+    ("lora", "low-rank adapters (LoRA)"),
+    ("peft", "adapters (PEFT)"),
+    ("adapter_", "adapters"),
+    ("finetuning_type", "adapters or frozen weights"),
+    ("freeze", "runs with frozen weights"),
+    ("unet", "diffusion models"),
+    ("vae_", "diffusion models"),
+    ("gpu_memory_utilization", "serving"),
+    ("gpu-memory-utilization", "serving"),
+    ("max_num_seqs", "serving"),
+    ("max-num-seqs", "serving"),
+    ("kv_cache_dtype", "serving"),
+    ("kv-cache-dtype", "serving"),
+];
+
+/// Whether a configuration asks for something else than full training of a language model, and for what.
+/// `known` says which keys the launcher has for other purposes.
+#[must_use]
+pub fn not_planned(flags: &FlagSet, known: impl Fn(&str) -> bool) -> Option<String> {
+    let values = |value: &str| !matches!(value, "false" | "False" | "0" | "none" | "None" | "null" | "full");
+    flags.iter().filter(|(key, value)| values(value) && !known(key)).find_map(|(key, _)| {
+        let lower = key.to_ascii_lowercase();
+        let (_, what) = NOT_PLANNED.iter().find(|(part, _)| lower.contains(part))?;
+        let shown: String = key.chars().take(80).collect();
+        Some(format!("{shown}: {what}"))
+    })
+}
+
 /// A broken rule.
 #[must_use]
 pub fn violation(id: &str, message: impl Into<String>, hint: impl Into<Option<String>>) -> Violation {

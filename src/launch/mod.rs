@@ -16,11 +16,13 @@ pub mod megatron;
 mod nanotron;
 pub mod shell;
 mod torchtitan;
+mod verify;
 mod words;
 
-pub use given::{Given, Question, ReadError, nearest_divisors, nearest_values, violation};
+pub use given::{Given, Question, ReadError, nearest_divisors, nearest_values, not_planned, violation};
 
 use crate::plan::Plan;
+use cost_models::ParallelConfig;
 use cost_models::rules::RecomputeFreedom;
 use document::Document;
 use flags::FlagSet;
@@ -100,10 +102,28 @@ pub trait Launcher: Sync {
         None
     }
 
-    /// The launcher's own word for an axis of a layout, such as `--tensor-model-parallel-size` for `tp`.
-    fn axis(&self, _axis: &str) -> Option<&'static str> {
-        None
+    /// The flags or keys that state a layout in this launcher's words; none where its configurations are not read.
+    fn settings(&self, _parallel: &ParallelConfig) -> Vec<Setting> {
+        Vec::new()
     }
+}
+
+/// A flag or key, and its value (empty for a switch).
+pub type Setting = (&'static str, String);
+
+/// Settings that are 1 are left out, as their defaults.
+fn degrees(pairs: &[(&'static str, u32)]) -> Vec<Setting> {
+    pairs.iter().filter(|(_, degree)| *degree > 1).map(|(key, degree)| (*key, degree.to_string())).collect()
+}
+
+/// What to take out of a configuration (`-`) and what to put in (`+`) for another layout.
+#[must_use]
+pub fn difference(launcher: &dyn Launcher, old: &ParallelConfig, new: &ParallelConfig) -> Vec<String> {
+    let (old, new) = (launcher.settings(old), launcher.settings(new));
+    let line = |sign: char, (key, value): &Setting| format!("{sign} {key} {value}").trim_end().to_owned();
+    let gone = old.iter().filter(|setting| !new.contains(setting)).map(|setting| line('-', setting));
+    let come = new.iter().filter(|setting| !old.contains(setting)).map(|setting| line('+', setting));
+    gone.chain(come).collect()
 }
 
 /// The dotted keys of a tree, or the flags of a command line without their dashes.
@@ -132,6 +152,7 @@ pub struct Exported {
 /// Every launcher.
 pub static ALL: &[&dyn Launcher] = &[
     &megatron::Megatron,
+    &megatron::ZeroBubble,
     &bridge::Bridge,
     &torchtitan::Torchtitan(torchtitan::Version::Release),
     &torchtitan::Torchtitan(torchtitan::Version::Main),

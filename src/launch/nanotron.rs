@@ -3,7 +3,7 @@
 use super::draft::Draft;
 use super::flags::MOST_BATCH;
 use super::layers::Job;
-use super::{Exported, Given, LaunchError, LaunchFile, Launcher, Question, ReadError};
+use super::{Exported, Given, LaunchError, LaunchFile, Launcher, Question, ReadError, Setting, degrees};
 use crate::plan::Plan;
 use cluster_profiles::Precision;
 use cost_models::model::{self, Activation, Attention, Mlp};
@@ -59,19 +59,20 @@ impl Launcher for Nanotron {
         Some(read(question))
     }
 
-    fn axis(&self, axis: &str) -> Option<&'static str> {
-        let names = [
-            ("tp", "parallelism.tp"),
-            ("pp", "parallelism.pp"),
-            ("cp", "parallelism.context_parallel_size"),
-            ("dp_shard", "parallelism.dp"),
-            ("dp_replicate", "parallelism.dp"),
-            ("zero_stage", "optimizer.zero_stage"),
-            ("micro_batch_size", "tokens.micro_batch_size"),
-            ("num_microbatches", "tokens.batch_accumulation_per_replica"),
-            ("recompute", "parallelism.recompute_layer"),
-        ];
-        names.into_iter().find(|(name, _)| *name == axis).map(|(_, key)| key)
+    fn settings(&self, p: &ParallelConfig) -> Vec<Setting> {
+        let mut settings = degrees(&[
+            ("parallelism.tp", p.tp),
+            ("parallelism.pp", p.pp),
+            ("parallelism.context_parallel_size", p.cp),
+        ]);
+        settings.extend([
+            ("parallelism.dp", p.dp().to_string()),
+            ("optimizer.zero_stage", p.zero_stage.to_string()),
+            ("tokens.micro_batch_size", p.micro_batch_size.to_string()),
+            ("tokens.batch_accumulation_per_replica", p.num_microbatches.to_string()),
+            ("parallelism.recompute_layer", (p.recompute != Recompute::None).to_string()),
+        ]);
+        settings
     }
 }
 

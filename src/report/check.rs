@@ -3,7 +3,6 @@
 use super::number::{gib, seconds, significant};
 use crate::check::Check;
 use crate::check::remedies::Remedy;
-use crate::launch::Launcher;
 use cluster_profiles::Seconds;
 use std::fmt::Write;
 
@@ -12,12 +11,12 @@ const SHOWN: usize = 5;
 
 /// The whole text, with a final newline.
 #[must_use]
-pub fn text(check: &Check, launcher: Option<&dyn Launcher>) -> String {
+pub fn text(check: &Check) -> String {
     let mut out = rules(check);
     out.push_str(&memory(check));
     out.push_str(&time(check));
-    out.push_str(&changes("to free memory", &check.remedies, launcher));
-    out.push_str(&changes("to be faster", &check.faster, launcher));
+    out.push_str(&changes("to free memory", &check.remedies));
+    out.push_str(&changes("to be faster", &check.faster));
     for warning in &check.warnings {
         let _ = writeln!(out, "warning  {warning}");
     }
@@ -49,14 +48,18 @@ fn memory(check: &Check) -> String {
     if check.peak_bytes.get() <= 0.0 {
         return "memory   not estimated: the layout is too broken\n".to_owned();
     }
-    let verdict = match check.fits {
-        true => "fits    ".to_owned(),
-        false => format!("too big  by {} GiB:", gib(check.shortfall_bytes)),
+    let verdict = if check.fits {
+        "fits    ".to_owned()
+    } else if check.peak_bytes <= check.memory_capacity_bytes {
+        format!("tight    {} GiB inside the safety margin:", gib(check.shortfall_bytes))
+    } else {
+        format!("too big  by {} GiB:", gib(check.shortfall_bytes))
     };
     format!(
-        "{verdict} peak {} of {} GiB on pipeline rank {}; largest: {} {} GiB\n",
+        "{verdict} peak {}, limit {} of {} GiB, on pipeline rank {}; largest: {} {} GiB\n",
         gib(check.peak_bytes),
         gib(check.memory_limit_bytes),
+        gib(check.memory_capacity_bytes),
         check.fullest_rank,
         check.largest_term,
         gib(check.largest_term_bytes),
@@ -70,7 +73,7 @@ fn time(check: &Check) -> String {
     format!("time     {} per step, MFU {} %\n", seconds(Seconds(step)), significant(mfu * 100.0))
 }
 
-fn changes(title: &str, list: &[Remedy], launcher: Option<&dyn Launcher>) -> String {
+fn changes(title: &str, list: &[Remedy]) -> String {
     if list.is_empty() {
         return String::new();
     }
@@ -80,22 +83,14 @@ fn changes(title: &str, list: &[Remedy], launcher: Option<&dyn Launcher>) -> Str
         let _ = writeln!(
             out,
             "  {:<46} frees {:>7} GiB  {sign}{:>4} % time{}",
-            words(&change.change, launcher),
+            if change.flags.is_empty() { change.change.as_str() } else { "" },
             gib(change.freed_bytes),
             significant((change.slower * 100.0).abs()),
             if change.fits { "" } else { "  (still too big)" },
         );
+        for line in &change.flags {
+            let _ = writeln!(out, "    {line}");
+        }
     }
     out
-}
-
-/// A change in the launcher's own words; what follows from the others, such as the shards, is left out.
-fn words(change: &str, launcher: Option<&dyn Launcher>) -> String {
-    let Some(launcher) = launcher else { return change.to_owned() };
-    let own = |part: &str| {
-        let (axis, rest) = part.split_once(' ')?;
-        Some(format!("{} {rest}", launcher.axis(axis)?))
-    };
-    let parts: Vec<String> = change.split(", ").filter_map(own).collect();
-    if parts.is_empty() { change.to_owned() } else { parts.join(", ") }
 }

@@ -16,6 +16,7 @@ pub fn text(plan: &Plan) -> String {
         out.push_str(&part);
         out.push('\n');
     }
+    out.push_str(&limits(plan));
     out
 }
 
@@ -213,6 +214,27 @@ fn assumed_line(plan: &Plan) -> String {
         ),
         _ => String::new(),
     }
+}
+
+/// What the launcher's limits cost.
+fn limits(plan: &Plan) -> String {
+    let (Some(limits), Some(launcher)) = (&plan.launcher_limits, &plan.inputs.launcher) else {
+        return String::new();
+    };
+    if limits.slower < 5e-4 {
+        return format!("  limits  those of {launcher} cost nothing\n\n");
+    }
+    let mut text = format!(
+        "  limits  those of {launcher} cost {} %: without them {} with\n          {}\n",
+        significant(limits.slower * 100.0),
+        seconds(limits.step_time_seconds),
+        degrees(&limits.parallel),
+    );
+    for limit in &limits.limits {
+        let _ = writeln!(text, "          {limit}");
+    }
+    text.push('\n');
+    text
 }
 
 /// How close to optimal the plan is, in one line.

@@ -55,6 +55,7 @@ pub fn plan(model: &str, runtime: &str, parallel: &ParallelConfig, blocks: Optio
     Some(Plan::new(inputs, parallel.clone(), stages, estimate))
 }
 
+#[allow(dead_code, reason = "not every test that shares this file draws all")]
 /// Every combination of a few values of every axis that the runtime accepts.
 pub fn plans(model: &str, runtime: &str, zero_stages: &[u8]) -> Vec<Plan> {
     let mut plans = Vec::new();

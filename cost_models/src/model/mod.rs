@@ -18,12 +18,14 @@ mod hugging_face;
 mod json;
 mod load;
 mod runs;
+mod strict;
 mod validate;
 mod weights;
 
 pub use error::ModelError;
 pub use flops::FlopsPerToken;
 pub use load::load;
+pub use strict::Strict;
 pub use weights::{Role, Sharding, Weight};
 
 use serde::{Deserialize, Serialize};

@@ -57,143 +57,86 @@ pub struct Engine {
     pub rules: &'static [&'static Rule],
 }
 
-const MEGATRON_RULES: &[&Rule] = &[
-    &POSITIVE,
-    &WORLD,
-    &EXPERT_WORLD,
-    &HEADS,
-    &CONTEXT,
-    &EXPERTS,
-    &EXPERTS_NEED_SP,
-    &EXPERT_BIAS,
-    &BATCH,
-    &LINEAR_HEADS,
-    &SP_NEEDS_TP,
-    &SP_TOKENS,
-    &WIDTHS,
-    &EXPERT_WIDTHS,
-    &EXPERT_AXES,
-    &EXPERT_REPLICAS,
-    &CHUNKS_NEED_RANKS,
-    &INTERLEAVED_GROUPS,
-    &STAGES,
+/// The rules every engine has, and these.
+macro_rules! rules {
+    ($($rule:ident),* $(,)?) => {
+        &[&POSITIVE, &WORLD, &BATCH, $(&$rule),*]
+    };
+}
+
+type Rules = &'static [&'static Rule];
+
+const FORK_RULES: Rules =
+    rules![HEADS, SP_NEEDS_TP, SP_TOKENS, WIDTHS, CHUNKS_NEED_RANKS, INTERLEAVED_GROUPS, STAGES,];
+
+const EVEN_RULES: Rules = rules![
+    HEADS,
+    SP_NEEDS_TP,
+    SP_TOKENS,
+    WIDTHS,
+    CHUNKS_NEED_RANKS,
+    INTERLEAVED_GROUPS,
+    STAGES,
+    EVEN_STAGES,
 ];
 
-const EVEN_RULES: &[&Rule] = &[
-    &POSITIVE,
-    &WORLD,
-    &HEADS,
-    &BATCH,
-    &SP_NEEDS_TP,
-    &SP_TOKENS,
-    &WIDTHS,
-    &CHUNKS_NEED_RANKS,
-    &INTERLEAVED_GROUPS,
-    &STAGES,
-    &EVEN_STAGES,
+const MEGATRON_RULES: Rules = rules![
+    EXPERT_WORLD,
+    HEADS,
+    CONTEXT,
+    EXPERTS,
+    EXPERTS_NEED_SP,
+    EXPERT_BIAS,
+    LINEAR_HEADS,
+    SP_NEEDS_TP,
+    SP_TOKENS,
+    WIDTHS,
+    EXPERT_WIDTHS,
+    EXPERT_AXES,
+    EXPERT_REPLICAS,
+    CHUNKS_NEED_RANKS,
+    INTERLEAVED_GROUPS,
+    STAGES,
 ];
 
-const FORK_RULES: &[&Rule] = &[
-    &POSITIVE,
-    &WORLD,
-    &HEADS,
-    &BATCH,
-    &SP_NEEDS_TP,
-    &SP_TOKENS,
-    &WIDTHS,
-    &CHUNKS_NEED_RANKS,
-    &INTERLEAVED_GROUPS,
-    &STAGES,
+const DEEPSPEED_RULES: Rules =
+    rules![EXPERT_WORLD, HEADS, EXPERTS, SP_NEEDS_TP, WIDTHS, EXPERT_AXES, STAGES, PIPELINE_ZERO];
+
+const TITAN_RULES: Rules = rules![
+    WHOLE_KV_HEADS,
+    CONTEXT,
+    EXPERTS,
+    TITAN_EXPERT_DOMAIN,
+    EXPERT_REPLICAS,
+    LINEAR_HEADS,
+    SP_NEEDS_TP,
+    SP_TOKENS,
+    WIDTHS,
+    CHUNKS_NEED_RANKS,
+    INTERLEAVED_ROUNDS,
+    STAGES,
+    TIED_PIPELINE,
 ];
 
-const DEEPSPEED_RULES: &[&Rule] = &[
-    &POSITIVE,
-    &WORLD,
-    &EXPERT_WORLD,
-    &HEADS,
-    &EXPERTS,
-    &BATCH,
-    &SP_NEEDS_TP,
-    &WIDTHS,
-    &EXPERT_AXES,
-    &STAGES,
-    &PIPELINE_ZERO,
+const FSDP1_RULES: Rules = rules![HYBRID_NEEDS_SHARDS];
+
+const NANOTRON_RULES: Rules =
+    rules![WHOLE_KV_HEADS, CONTEXT, NANOTRON_EXPERTS, SP_NEEDS_TP, SP_TOKENS, WIDTHS, STAGES];
+
+const COLOSSAL_RULES: Rules = rules![
+    HEADS,
+    EXPERTS,
+    SP_NEEDS_TP,
+    SP_TOKENS,
+    WIDTHS,
+    CHUNKS_NEED_RANKS,
+    INTERLEAVED_GROUPS,
+    STAGES,
+    PIPELINE_ZERO,
 ];
 
-const TITAN_RULES: &[&Rule] = &[
-    &POSITIVE,
-    &WORLD,
-    &WHOLE_KV_HEADS,
-    &CONTEXT,
-    &EXPERTS,
-    &TITAN_EXPERT_DOMAIN,
-    &EXPERT_REPLICAS,
-    &BATCH,
-    &LINEAR_HEADS,
-    &SP_NEEDS_TP,
-    &SP_TOKENS,
-    &WIDTHS,
-    &CHUNKS_NEED_RANKS,
-    &INTERLEAVED_ROUNDS,
-    &STAGES,
-];
-
-const FSDP1_RULES: &[&Rule] = &[&POSITIVE, &WORLD, &BATCH, &HYBRID_NEEDS_SHARDS];
-
-const NANOTRON_RULES: &[&Rule] = &[
-    &POSITIVE,
-    &WORLD,
-    &WHOLE_KV_HEADS,
-    &CONTEXT,
-    &NANOTRON_EXPERTS,
-    &BATCH,
-    &SP_NEEDS_TP,
-    &SP_TOKENS,
-    &WIDTHS,
-    &STAGES,
-];
-
-const COLOSSAL_RULES: &[&Rule] = &[
-    &POSITIVE,
-    &WORLD,
-    &HEADS,
-    &EXPERTS,
-    &BATCH,
-    &SP_NEEDS_TP,
-    &SP_TOKENS,
-    &WIDTHS,
-    &CHUNKS_NEED_RANKS,
-    &INTERLEAVED_GROUPS,
-    &STAGES,
-    &PIPELINE_ZERO,
-];
-
-const INTERNEVO_RULES: &[&Rule] = &[
-    &POSITIVE,
-    &WORLD,
-    &HEADS,
-    &BATCH,
-    &SP_NEEDS_TP,
-    &SP_TOKENS,
-    &WIDTHS,
-    &CHUNKS_NEED_RANKS,
-    &INTERLEAVED_GROUPS,
-    &STAGES,
-];
-
-const JAX_RULES: &[&Rule] = &[
-    &POSITIVE,
-    &WORLD,
-    &EXPERT_WORLD,
-    &HEADS,
-    &EXPERTS,
-    &BATCH,
-    &SP_NEEDS_TP,
-    &SP_TOKENS,
-    &WIDTHS,
-    &STAGES,
-    &EVEN_STAGES,
-];
+const JAX_RULES: Rules =
+    rules![EXPERT_WORLD, HEADS, EXPERTS, SP_NEEDS_TP, SP_TOKENS, WIDTHS, STAGES, EVEN_STAGES];
 
 impl Engine {
     /// Whether it runs a schedule, by name or by its order.
@@ -325,7 +268,7 @@ pub const ENGINES: &[Engine] = &[
         rules: TITAN_RULES,
         ..BASE
     },
-    Engine { name: "internevo", zero_stages: &[0, 1], hybrid_sharding: true, rules: INTERNEVO_RULES, ..BASE },
+    Engine { name: "internevo", hybrid_sharding: true, ..BASE },
     Engine {
         name: "jax",
         zero_stages: &[1, 3],
@@ -348,8 +291,28 @@ pub const ENGINES: &[Engine] = &[
     Engine { name: "megascale", rules: EVEN_RULES, ..BASE },
 ];
 
+/// Name of the engine without limits of its own.
+pub const UNLIMITED: &str = "unlimited";
+
+/// What no engine can do without: the arithmetic of a layout. A launcher's limits are measured against it.
+const WITHOUT_LIMITS: Engine = Engine {
+    name: UNLIMITED,
+    zero_stages: &[0, 1, 2, 3],
+    schedules: &["1f1b", "interleaved-1f1b", "zb-h1", "zb-v", "interleaved-zb", "dualpipev"],
+    stages: StageFreedom::Listed,
+    context: true,
+    expert: true,
+    expert_tensor: true,
+    hybrid_sharding: true,
+    rules: MEGATRON_RULES,
+    ..BASE
+};
+
 /// The engine of a runtime; Megatron-core's rules for one that has no entry.
 #[must_use]
 pub fn engine(runtime: &str) -> &'static Engine {
+    if runtime == UNLIMITED {
+        return &WITHOUT_LIMITS;
+    }
     ENGINES.iter().find(|engine| engine.name == runtime).unwrap_or(&ENGINES[0])
 }

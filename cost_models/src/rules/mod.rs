@@ -23,7 +23,7 @@ mod rule;
 mod sizes;
 mod stage_rules;
 
-pub use engines::{ENGINES, Engine, RecomputeFreedom, StageFreedom, engine};
+pub use engines::{ENGINES, Engine, RecomputeFreedom, StageFreedom, UNLIMITED, engine};
 pub use facts::Facts;
 pub use rule::{Axis, Rule, Violation};
 pub use stage_rules::stage_faults;

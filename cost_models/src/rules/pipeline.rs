@@ -64,3 +64,12 @@ pub const PIPELINE_ZERO: Rule = Rule {
     holds: |_, p| p.pp == 1 || p.zero_stage < 2,
     clash: |_, p| format!("ZeRO {} with pp {}", p.zero_stage, p.pp),
 };
+
+/// torchtitan does not share a matrix between stages.
+pub const TIED_PIPELINE: Rule = Rule {
+    id: "T9",
+    statement: "a model whose head is its embedding has no pipeline",
+    axis: Axis::Pp,
+    holds: |f, p| p.pp == 1 || !f.tied_embeddings,
+    clash: |_, p| format!("pp is {} with tied embeddings", p.pp),
+};

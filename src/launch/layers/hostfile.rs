@@ -1,6 +1,6 @@
 //! DeepSpeed's host file: the order of its lines is the order of the nodes.
 
-use super::{Layer, Start};
+use super::{Layer, Seats, Start};
 use crate::launch::LaunchFile;
 
 /// The layer.
@@ -14,6 +14,10 @@ impl Layer for Hostfile {
 
     fn summary(&self) -> &'static str {
         "hostfile for `deepspeed --hostfile hostfile --no_local_rank`: nodes in order; GPUs in their own order"
+    }
+
+    fn loses(&self, seats: &Seats) -> Option<&'static str> {
+        (!seats.in_order()).then_some("the order of GPUs inside nodes")
     }
 
     fn files(&self, start: &Start) -> Vec<LaunchFile> {

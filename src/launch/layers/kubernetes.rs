@@ -2,7 +2,7 @@
 //! is the scheduler's choice.
 
 use super::torchrun::PORT;
-use super::{Layer, Start};
+use super::{Layer, Seats, Start};
 use crate::launch::LaunchFile;
 
 /// What both files say at their top.
@@ -20,6 +20,10 @@ impl Layer for PyTorchJob {
 
     fn summary(&self) -> &'static str {
         "pytorchjob.yaml (Kubeflow v1): the rank of a pod is its index; the scheduler chooses the nodes"
+    }
+
+    fn loses(&self, seats: &Seats) -> Option<&'static str> {
+        (seats.hosts.len() > 1).then_some("which host takes which ranks: the scheduler chooses")
     }
 
     fn files(&self, start: &Start) -> Vec<LaunchFile> {
@@ -60,6 +64,10 @@ impl Layer for TrainJob {
 
     fn summary(&self) -> &'static str {
         "trainjob.yaml (Kubeflow v2): the rank of a pod is its index; the scheduler chooses the nodes"
+    }
+
+    fn loses(&self, seats: &Seats) -> Option<&'static str> {
+        (seats.hosts.len() > 1).then_some("which host takes which ranks: the scheduler chooses")
     }
 
     fn files(&self, start: &Start) -> Vec<LaunchFile> {

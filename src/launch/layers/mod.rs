@@ -55,6 +55,10 @@ pub trait Layer: Sync {
     fn name(&self) -> &'static str;
     /// One line for people: what it writes, and what of the planned placement it cannot keep.
     fn summary(&self) -> &'static str;
+    /// What of the planned placement it cannot keep.
+    fn loses(&self, _seats: &Seats) -> Option<&'static str> {
+        None
+    }
     /// Its files.
     fn files(&self, start: &Start) -> Vec<LaunchFile>;
 }

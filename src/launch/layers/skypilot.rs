@@ -1,6 +1,6 @@
 //! SkyPilot: a task of several nodes; node ranks are SkyPilot's own.
 
-use super::{Layer, Start};
+use super::{Layer, Seats, Start};
 use crate::launch::LaunchFile;
 
 /// The layer.
@@ -14,6 +14,10 @@ impl Layer for SkyPilot {
 
     fn summary(&self) -> &'static str {
         "skypilot.yaml: consecutive ranks fill nodes; which machine is which node is SkyPilot's choice"
+    }
+
+    fn loses(&self, seats: &Seats) -> Option<&'static str> {
+        (seats.hosts.len() > 1).then_some("which host takes which ranks: SkyPilot numbers its machines")
     }
 
     fn files(&self, start: &Start) -> Vec<LaunchFile> {

@@ -3,29 +3,63 @@
 use super::Flag;
 use crate::plan::Plan;
 use cost_models::model::Layer;
-use cost_models::{ModelSpec, Recompute, Stage};
+use cost_models::{ModelSpec, ParallelConfig, Recompute, Stage};
 
 /// The flags; what Megatron-LM cannot run is added to `reasons`.
 pub fn flags(plan: &Plan, reasons: &mut Vec<String>) -> Vec<Flag> {
     let parallel = &plan.parallel;
+    if parallel.zero_stage >= 2 && parallel.pp > 1 && parallel.vpp > 1 {
+        reasons.push(format!(
+            "ZeRO-{} (megatron-fsdp) with several chunks per pipeline rank",
+            parallel.zero_stage
+        ));
+    }
+    if plan.stages.0.iter().any(|stage| stage.recompute != parallel.recompute) {
+        reasons.push("recompute that differs between stages".to_owned());
+    }
+    let mut flags = degrees(parallel);
+    flags.push(Flag::value("--global-batch-size", plan.inputs.workload.global_batch));
+    if plan.inputs.model.is_moe() {
+        flags.extend(experts(parallel));
+    }
+    flags.extend(stage_flags(plan, reasons));
+    flags.extend(sharding(parallel));
+    flags.extend(recompute(parallel.recompute));
+    flags
+}
+
+/// The flags of a layout alone, whatever the model.
+pub fn settings(parallel: &ParallelConfig) -> Vec<Flag> {
+    let mut flags = degrees(parallel);
+    if parallel.ep > 1 || parallel.etp != parallel.tp {
+        flags.extend(experts(parallel));
+    }
+    if parallel.vpp > 1 && parallel.pp > 1 {
+        flags.push(Flag::value("--num-virtual-stages-per-pipeline-rank", parallel.vpp));
+    }
+    flags.extend(sharding(parallel));
+    flags.extend(recompute(parallel.recompute));
+    flags
+}
+
+fn degrees(parallel: &ParallelConfig) -> Vec<Flag> {
     let mut flags = vec![
         Flag::value("--tensor-model-parallel-size", parallel.tp),
         Flag::value("--pipeline-model-parallel-size", parallel.pp),
         Flag::value("--context-parallel-size", parallel.cp),
         Flag::value("--micro-batch-size", parallel.micro_batch_size),
-        Flag::value("--global-batch-size", plan.inputs.workload.global_batch),
     ];
-    if plan.inputs.model.is_moe() {
-        flags.push(Flag::value("--expert-model-parallel-size", parallel.ep));
-        flags.push(Flag::value("--expert-tensor-parallel-size", parallel.etp));
-    }
     if parallel.sequence_parallel && parallel.tp > 1 {
         flags.push(Flag::switch("--sequence-parallel"));
     }
-    flags.extend(stage_flags(plan, reasons));
-    flags.extend(sharding(plan, reasons));
-    flags.extend(recompute(plan, reasons));
     flags
+}
+
+fn experts(parallel: &ParallelConfig) -> [Flag; 2] {
+    [
+        Flag::value("--expert-model-parallel-size", parallel.ep),
+        Flag::value("--expert-tensor-parallel-size", parallel.etp),
+    ]
 }
 
 fn stage_flags(plan: &Plan, reasons: &mut Vec<String>) -> Vec<Flag> {
@@ -77,62 +111,42 @@ fn is_even(letters: &[String]) -> bool {
     letters.iter().all(|text| blocks(text) == first) && !letters.iter().any(|text| text.contains('m'))
 }
 
-fn sharding(plan: &Plan, reasons: &mut Vec<String>) -> Vec<Flag> {
-    let parallel = &plan.parallel;
-    match parallel.zero_stage {
-        0 => vec![Flag::switch("--overlap-grad-reduce")],
-        1 => {
-            let mut flags = vec![
-                Flag::switch("--use-distributed-optimizer"),
-                Flag::switch("--overlap-grad-reduce"),
-                Flag::switch("--overlap-param-gather"),
-            ];
-            if parallel.dp_replicate > 1 {
-                flags.push(Flag::value("--num-distributed-optimizer-instances", parallel.dp_replicate));
-            }
-            flags
-        }
-        stage => {
-            if parallel.pp > 1 && parallel.vpp > 1 {
-                reasons.push(format!("ZeRO-{stage} (megatron-fsdp) with several chunks per pipeline rank"));
-            }
-            let strategy = if stage == 2 { "optim_grads" } else { "optim_grads_params" };
-            let mut flags = vec![
-                Flag::switch("--use-megatron-fsdp"),
-                Flag::switch("--use-distributed-optimizer"),
-                Flag::value("--data-parallel-sharding-strategy", strategy),
-                Flag::switch("--overlap-grad-reduce"),
-                Flag::switch("--overlap-param-gather"),
-                Flag::value("--ckpt-format", "fsdp_dtensor"),
-            ];
-            if parallel.dp_replicate > 1 {
-                flags.push(Flag::value("--num-distributed-optimizer-instances", parallel.dp_replicate));
-            }
-            flags
-        }
+fn sharding(parallel: &ParallelConfig) -> Vec<Flag> {
+    let mut flags = match parallel.zero_stage {
+        0 => return vec![Flag::switch("--overlap-grad-reduce")],
+        1 => vec![Flag::switch("--use-distributed-optimizer")],
+        stage => vec![
+            Flag::switch("--use-megatron-fsdp"),
+            Flag::switch("--use-distributed-optimizer"),
+            Flag::value(
+                "--data-parallel-sharding-strategy",
+                if stage == 2 { "optim_grads" } else { "optim_grads_params" },
+            ),
+            Flag::value("--ckpt-format", "fsdp_dtensor"),
+        ],
+    };
+    flags.extend([Flag::switch("--overlap-grad-reduce"), Flag::switch("--overlap-param-gather")]);
+    if parallel.dp_replicate > 1 {
+        flags.push(Flag::value("--num-distributed-optimizer-instances", parallel.dp_replicate));
     }
+    flags
 }
 
-fn recompute(plan: &Plan, reasons: &mut Vec<String>) -> Vec<Flag> {
-    let wanted = plan.parallel.recompute;
-    if plan.stages.0.iter().any(|stage| stage.recompute != wanted) {
-        reasons.push("recompute that differs between stages".to_owned());
-    }
+fn recompute(wanted: Recompute) -> Vec<Flag> {
+    let full = |method: &str, layers: u32| {
+        vec![
+            Flag::value("--recompute-granularity", "full"),
+            Flag::value("--recompute-method", method),
+            Flag::value("--recompute-num-layers", layers),
+        ]
+    };
     match wanted {
         Recompute::None => Vec::new(),
         Recompute::Selective => vec![
             Flag::value("--recompute-granularity", "selective"),
             Flag::value("--recompute-modules", "core_attn"),
         ],
-        Recompute::Full { layers: None } => vec![
-            Flag::value("--recompute-granularity", "full"),
-            Flag::value("--recompute-method", "uniform"),
-            Flag::value("--recompute-num-layers", 1),
-        ],
-        Recompute::Full { layers: Some(layers) } => vec![
-            Flag::value("--recompute-granularity", "full"),
-            Flag::value("--recompute-method", "block"),
-            Flag::value("--recompute-num-layers", layers),
-        ],
+        Recompute::Full { layers: None } => full("uniform", 1),
+        Recompute::Full { layers: Some(layers) } => full("block", layers),
     }
 }

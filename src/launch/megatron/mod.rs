@@ -3,17 +3,22 @@
 pub mod flag_list;
 mod input;
 mod layout;
+mod mlp_flags;
 mod model_flags;
 pub mod read;
 pub mod rules;
 mod run_flags;
 mod verify;
+mod zero_bubble;
+
+pub use zero_bubble::ZeroBubble;
 
 use super::document::Document;
 use super::flags::FlagSet;
 use super::layers::Job;
-use super::{Exported, Given, LaunchError, LaunchFile, Launcher, Question, ReadError, shell};
+use super::{Exported, Given, LaunchError, LaunchFile, Launcher, Question, ReadError, Setting, shell};
 use crate::plan::Plan;
+use cost_models::ParallelConfig;
 
 /// The launcher.
 #[derive(Debug)]
@@ -36,15 +41,7 @@ impl Launcher for Megatron {
     }
 
     fn export(&self, plan: &Plan) -> Result<Exported, LaunchError> {
-        let flags = flags(plan)?;
-        let job = Job {
-            environment: environment(plan),
-            prepare: "eval \"args=($(< megatron.args))\"  # every word is quoted in the file\n".to_owned(),
-            command: "\"${MEGATRON_PATH:-.}/pretrain_gpt.py\" \"${args[@]}\" \"$@\"".to_owned(),
-        };
-        let mut files = vec![LaunchFile::data(ARGS, flags.iter().map(|flag| flag.line() + "\n").collect())];
-        files.push(LaunchFile::data("verify_memory.py", verify::script(plan)));
-        Ok(Exported { files, job })
+        Ok(folder(plan, &flags(plan)?))
     }
 
     fn flags(&self, document: &Document) -> FlagSet {
@@ -55,25 +52,22 @@ impl Launcher for Megatron {
         Some(read::given(question))
     }
 
-    fn axis(&self, axis: &str) -> Option<&'static str> {
-        AXES.iter().find(|(name, _)| *name == axis).map(|(_, flag)| *flag)
+    fn settings(&self, parallel: &ParallelConfig) -> Vec<Setting> {
+        layout::settings(parallel).into_iter().map(|flag| (flag.name, flag.values.join(" "))).collect()
     }
 }
 
-/// Flags of the axes.
-const AXES: &[(&str, &str)] = &[
-    ("tp", "--tensor-model-parallel-size"),
-    ("pp", "--pipeline-model-parallel-size"),
-    ("vpp", "--num-virtual-stages-per-pipeline-rank"),
-    ("cp", "--context-parallel-size"),
-    ("ep", "--expert-model-parallel-size"),
-    ("etp", "--expert-tensor-parallel-size"),
-    ("dp_replicate", "--num-distributed-optimizer-instances"),
-    ("sequence_parallel", "--sequence-parallel"),
-    ("micro_batch_size", "--micro-batch-size"),
-    ("zero_stage", "--use-distributed-optimizer"),
-    ("recompute", "--recompute-granularity"),
-];
+/// The files of a plan with these flags.
+fn folder(plan: &Plan, flags: &[Flag]) -> Exported {
+    let job = Job {
+        environment: environment(plan),
+        prepare: "eval \"args=($(< megatron.args))\"  # every word is quoted in the file\n".to_owned(),
+        command: "\"${MEGATRON_PATH:-.}/pretrain_gpt.py\" \"${args[@]}\" \"$@\"".to_owned(),
+    };
+    let args = flags.iter().map(|flag| flag.line() + "\n").collect();
+    let verify = verify::script(plan);
+    Exported { files: vec![LaunchFile::data(ARGS, args), LaunchFile::data(super::verify::NAME, verify)], job }
+}
 
 /// A flag with its values.
 #[derive(Debug, Clone, PartialEq, Eq)]

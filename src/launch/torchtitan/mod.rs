@@ -9,8 +9,9 @@ mod write;
 
 use super::document::Document;
 use super::flags::FlagSet;
-use super::{Exported, Given, LaunchError, Launcher, Question, ReadError};
+use super::{Exported, Given, LaunchError, Launcher, Question, ReadError, Setting, degrees};
 use crate::plan::Plan;
+use cost_models::{ParallelConfig, Recompute};
 
 /// Which field names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,22 +65,43 @@ impl Launcher for Torchtitan {
         Some(read::given(question))
     }
 
-    fn axis(&self, axis: &str) -> Option<&'static str> {
-        AXES.iter().find(|(name, _)| *name == axis).map(|(_, key)| *key)
+    fn settings(&self, parallel: &ParallelConfig) -> Vec<Setting> {
+        settings(parallel, self.0)
     }
 }
 
-const AXES: &[(&str, &str)] = &[
-    ("tp", "--parallelism.tensor_parallel_degree"),
-    ("pp", "--parallelism.pipeline_parallel_degree"),
-    ("cp", "--parallelism.context_parallel_degree"),
-    ("ep", "--parallelism.expert_parallel_degree"),
-    ("dp_replicate", "--parallelism.data_parallel_replicate_degree"),
-    ("dp_shard", "--parallelism.data_parallel_shard_degree"),
-    ("micro_batch_size", "--training.local_batch_size"),
-    ("recompute", "activation_checkpoint:"),
-    ("zero_stage", "--parallelism.fsdp_reshard_after_forward, as ZeRO stage"),
-];
+fn settings(p: &ParallelConfig, version: Version) -> Vec<Setting> {
+    let mut settings = degrees(&[
+        ("--parallelism.tensor_parallel_degree", p.tp),
+        ("--parallelism.pipeline_parallel_degree", p.pp),
+        ("--parallelism.context_parallel_degree", p.cp),
+        ("--parallelism.expert_parallel_degree", p.ep),
+        ("--parallelism.data_parallel_replicate_degree", p.dp_replicate),
+    ]);
+    settings.push(("--parallelism.data_parallel_shard_degree", p.dp_shard.to_string()));
+    let per_rank = if p.pp > 1 { p.micro_batch_size * p.num_microbatches } else { p.micro_batch_size };
+    if version == Version::Release {
+        settings.push(("--training.local_batch_size", per_rank.to_string()));
+        if p.pp > 1 {
+            settings
+                .push(("--parallelism.pipeline_parallel_microbatch_size", p.micro_batch_size.to_string()));
+        }
+    } else if p.pp > 1 {
+        settings.push(("--parallelism.num_pp_microbatches", p.num_microbatches.to_string()));
+    }
+    if let Some((_, schedule)) = SCHEDULES.iter().find(|(ours, _)| p.pp > 1 && *ours == p.schedule) {
+        settings.push(("--parallelism.pipeline_parallel_schedule", (*schedule).to_owned()));
+    }
+    let reshard = if p.zero_stage == 3 { "always" } else { "never" };
+    settings.push(("--parallelism.fsdp_reshard_after_forward", reshard.to_owned()));
+    let mode = match p.recompute {
+        Recompute::None => "activation_checkpoint:none",
+        Recompute::Selective => "activation_checkpoint:selective",
+        Recompute::Full { .. } => "activation_checkpoint:full",
+    };
+    settings.push((mode, String::new()));
+    settings
+}
 
 /// Schedules that torch has by name.
 const SCHEDULES: &[(&str, &str)] = &[

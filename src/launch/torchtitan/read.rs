@@ -5,7 +5,7 @@ use super::models;
 use crate::launch::document::Document;
 use crate::launch::draft::{Draft, left};
 use crate::launch::flags::{FlagSet, MOST_BATCH};
-use crate::launch::{Given, Question, ReadError, keys};
+use crate::launch::{Given, Question, ReadError, keys, nearest_values};
 use cluster_profiles::Precision;
 use cost_models::{ParallelConfig, Recompute};
 use std::collections::BTreeMap;
@@ -93,6 +93,7 @@ pub fn given(question: &Question) -> Result<Given, ReadError> {
     let mut draft = Draft::new(question, "fsdp2", ["T1", "T4"]);
     draft.passed_over = PASSED_OVER;
     draft.parallel = degrees(flags, question.world_size);
+    reshard(flags, &mut draft);
     draft.model = model(flags);
     batch(flags, &mut draft);
     pipeline(flags, &mut draft);
@@ -107,6 +108,16 @@ pub fn given(question: &Question) -> Result<Given, ReadError> {
     cuda_graphs(flags, &mut draft);
     draft.waived.push("M14");
     draft.finish()
+}
+
+fn reshard(flags: &FlagSet, draft: &mut Draft) {
+    const VALUES: [&str; 3] = ["default", "always", "never"];
+    let stated = flags.text("parallelism.fsdp_reshard_after_forward").unwrap_or("default");
+    if !VALUES.contains(&stated) {
+        let shown: String = stated.chars().take(40).collect();
+        let hint = format!("it takes {}", VALUES.join(", "));
+        draft.break_rule("T10", format!("parallelism.fsdp_reshard_after_forward is `{shown}`"), hint);
+    }
 }
 
 fn degrees(flags: &FlagSet, world: u64) -> ParallelConfig {
@@ -188,7 +199,9 @@ fn batch(flags: &FlagSet, draft: &mut Draft) {
         let size = flags.count("parallelism.pipeline_parallel_microbatch_size").unwrap_or(1);
         let parts =
             flags.count("parallelism.num_pp_microbatches").map_or(per_rank / size.max(1), |count| count);
-        if parts == 0 || !per_rank.is_multiple_of(parts) {
+        let whole =
+            flags.text("parallelism.num_pp_microbatches").is_some() || per_rank.is_multiple_of(size.max(1));
+        if parts == 0 || !whole || !per_rank.is_multiple_of(parts) {
             let hint = format!("parallelism.pipeline_parallel_microbatch_size {} works", 1);
             draft.break_rule(
                 "T4a",
@@ -197,7 +210,15 @@ fn batch(flags: &FlagSet, draft: &mut Draft) {
             );
         }
         draft.parallel.micro_batch_size = (per_rank / parts.max(1)).max(1);
-        if global > per_rank.saturating_mul(dp) {
+        let round = per_rank.saturating_mul(dp).max(1);
+        if !global.is_multiple_of(round) {
+            let hint =
+                nearest_values("training.global_batch_size", global, |batch| batch.is_multiple_of(round));
+            let message =
+                format!("a global batch of {global} is no multiple of {per_rank} per rank x dp {dp}");
+            draft.break_rule("T4", message, hint);
+        }
+        if global > round {
             draft
                 .assumed
                 .push("one pipeline flush: gradient accumulation over several is not modelled".to_owned());

@@ -3,6 +3,7 @@
 use super::models::{self, Registered};
 use super::{SCHEDULES, Version};
 use crate::launch::layers::Job;
+use crate::launch::verify::{self, Verify};
 use crate::launch::{Exported, LaunchFile, shell};
 use crate::plan::Plan;
 use cluster_profiles::Precision;
@@ -31,8 +32,11 @@ pub fn export(plan: &Plan, version: Version) -> Result<Exported, Vec<String>> {
     let fields = fields(plan, version, csv.is_some());
     let mut files = vec![
         LaunchFile::data("meshwright_plan.py", python(plan, model, &fields, version)),
-        LaunchFile::data("overrides.args", overrides(plan, model, &fields)),
+        LaunchFile::data(verify::NAME, memory_script(plan)),
     ];
+    if model.is_registered() {
+        files.push(LaunchFile::data("overrides.args", overrides(plan, model, &fields)));
+    }
     files.extend(csv.map(|text| LaunchFile::data(CSV, text)));
     let job = Job {
         environment: vec![
@@ -43,6 +47,23 @@ pub fn export(plan: &Plan, version: Version) -> Result<Exported, Vec<String>> {
         command: format!("-m torchtitan.train --module {MODULE} --config plan \"$@\""),
     };
     Ok(Exported { files, job })
+}
+
+/// torchtitan tells what its allocator reserved.
+fn memory_script(plan: &Plan) -> String {
+    let verify = Verify {
+        needs: "torchtitan, and the tokenizer and data set of the configuration",
+        command: format!(
+            "def command(rank):\n    words = [\"--module\", \"{MODULE}\", \"--config\", \"plan\", \"--comm.mode\", \"fake_backend\"]\n    \
+             return [sys.executable, \"-m\", \"torchtitan.train\", *words, \"--training.steps\", \"2\", \"--metrics.log_freq\", \"1\"]\n"
+        ),
+        environment: "environment.update(NGPU=str(WORLD_SIZE), PYTHONPATH=os.pathsep.join([FOLDER, os.environ.get(\"PYTHONPATH\", \"\")]))"
+            .to_owned(),
+        pattern: "memory: *([0-9.]+)GiB",
+        planned: |memory| memory.peak_bytes,
+        unit: "2**30",
+    };
+    verify::script(plan, &verify)
 }
 
 /// What torchtitan cannot run.

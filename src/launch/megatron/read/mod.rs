@@ -194,12 +194,11 @@ fn not_planned(flags: &FlagSet) -> Option<String> {
         ("--hybrid-override-pattern", "models with Mamba layers"),
         ("--perform-rl-step", "reinforcement learning"),
         ("--skip-train", "runs without training"),
-        ("--freeze-all-layers", "runs with frozen weights"),
         ("--heterogeneous-layers-config-path", "layers that a file of its own describes"),
-        ("--lora-rank", "low-rank adapters (LoRA)"),
-        ("--lora_rank", "low-rank adapters (LoRA)"),
     ];
-    unlike.into_iter().find(|(flag, _)| flags.has(flag)).map(|(flag, what)| format!("{flag}: {what}"))
+    let own = unlike.into_iter().find(|(flag, _)| flags.has(flag));
+    own.map(|(flag, what)| format!("{flag}: {what}"))
+        .or_else(|| launch::not_planned(flags, super::flag_list::is_known))
 }
 
 fn assemble(flags: &FlagSet, question: &Question, parts: Parts) -> Given {

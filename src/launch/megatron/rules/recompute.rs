@@ -71,19 +71,40 @@ pub(super) const RULES: &[FlagRule] = &[
     },
     FlagRule {
         id: "R5",
-        statement: "--fine-grained-activation-offloading needs Transformer Engine's layers and --offload-modules (attn_proj only with core_attn), and excludes --cpu-offloading-num-layers",
+        statement: "--fine-grained-activation-offloading needs Transformer Engine's layers, --offload-modules (attn_proj only with core_attn) and NVTE_CPU_OFFLOAD_V1=1, and excludes --cpu-offloading-num-layers",
         broken: |f| {
             let modules = f.flags.words("--offload-modules");
             let alone = modules.contains(&"attn_proj") && !modules.contains(&"core_attn");
             let layers = f.flags.amount("--cpu-offloading-num-layers").is_some_and(|n| n > 0);
             let local = f.is("--transformer-impl", "local");
+            let set = f.flags.variable("NVTE_CPU_OFFLOAD_V1") == Some("1");
             let wrong = f.has("--fine-grained-activation-offloading")
-                && (modules.is_empty() || alone || layers || local);
+                && (modules.is_empty() || alone || layers || local || !set);
             fault(
                 wrong,
-                || format!("modules {}", modules.join(", ")),
-                || say("--offload-modules core_attn attn_proj works"),
+                || {
+                    let variable = if set { "set" } else { "not set" };
+                    format!("modules {}, NVTE_CPU_OFFLOAD_V1 {variable}", modules.join(", "))
+                },
+                || say("NVTE_CPU_OFFLOAD_V1=1 with --offload-modules core_attn attn_proj works"),
             )
+        },
+    },
+    FlagRule {
+        id: "R6",
+        statement: "with CUDA graphs full recompute needs --cuda-graph-impl full_iteration, and --cpu-offloading-num-layers needs it too",
+        broken: |f| {
+            let graphs = f.text("--cuda-graph-impl").unwrap_or("none");
+            let offload = f.flags.amount("--cpu-offloading-num-layers").is_some_and(|n| n > 0);
+            let wrong =
+                !matches!(graphs, "none" | "full_iteration") && (granularity(f) == Some("full") || offload);
+            let clash = || {
+                format!(
+                    "--cuda-graph-impl {graphs} with {}",
+                    if offload { "offload" } else { "full recompute" }
+                )
+            };
+            fault(wrong, clash, || say("--recompute-granularity selective, or drop --cuda-graph-impl"))
         },
     },
 ];

@@ -1,162 +1,12 @@
-//! DeepSpeed 0.19: `ds_config.json` with ZeRO, and AutoTP where tensor parallelism is planned; and, with a pipeline, what
-//! `PipelineModule` has to be given.
+//! Reads a DeepSpeed configuration.
 
-use super::draft::{Draft, left, shards};
-use super::flags::MOST_BATCH;
-use super::layers::Job;
-use super::{Exported, Given, LaunchError, LaunchFile, Launcher, Question, ReadError};
-use crate::plan::Plan;
+use super::rules;
+use crate::launch::draft::{Draft, left, shards};
+use crate::launch::flags::MOST_BATCH;
+use crate::launch::{Given, Question, ReadError, nearest_divisors};
 use cluster_profiles::Precision;
-use cost_models::{Optimizer, ParallelConfig, Recompute};
-use serde_json::{Value, json};
-
-/// The launcher.
-#[derive(Debug)]
-pub struct DeepSpeed;
-
-impl Launcher for DeepSpeed {
-    fn name(&self) -> &'static str {
-        "deepspeed"
-    }
-
-    fn summary(&self) -> &'static str {
-        "DeepSpeed 0.19: ds_config.json (ZeRO, AutoTP) for a training script of your own, and the pipeline's sizes"
-    }
-
-    fn runtime(&self) -> &'static str {
-        "megatron-deepspeed"
-    }
-
-    fn forbids(&self) -> &'static [&'static str] {
-        &["cp>1", "ep>1", "vpp>1", "pp>1", "recompute=selective"]
-    }
-
-    fn export(&self, plan: &Plan) -> Result<Exported, LaunchError> {
-        let reasons = unfit(plan);
-        if !reasons.is_empty() {
-            return Err(LaunchError { launcher: self.name(), reasons });
-        }
-        let text = serde_json::to_string_pretty(&config(plan)).unwrap_or_default() + "\n";
-        let mut files = vec![LaunchFile::data("ds_config.json", text)];
-        if plan.parallel.pp > 1 {
-            files.push(LaunchFile::data("pipeline.py", pipeline(plan)));
-        }
-        let job = Job {
-            environment: vec![("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True".to_owned())],
-            prepare: ": \"${TRAIN_SCRIPT:?set TRAIN_SCRIPT to your training script}\"\n".to_owned(),
-            command: "\"$TRAIN_SCRIPT\" --deepspeed --deepspeed_config ds_config.json \"$@\"".to_owned(),
-        };
-        Ok(Exported { files, job })
-    }
-
-    fn read(&self, question: &Question) -> Option<Result<Given, ReadError>> {
-        Some(read(question))
-    }
-
-    fn axis(&self, axis: &str) -> Option<&'static str> {
-        let names = [
-            ("tp", "tensor_parallel.autotp_size"),
-            ("zero_stage", "zero_optimization.stage"),
-            ("micro_batch_size", "train_micro_batch_size_per_gpu"),
-            ("num_microbatches", "gradient_accumulation_steps"),
-        ];
-        names.into_iter().find(|(name, _)| *name == axis).map(|(_, key)| key)
-    }
-}
-
-fn unfit(plan: &Plan) -> Vec<String> {
-    let p = &plan.parallel;
-    let mut reasons = Vec::new();
-    for (axis, degree) in [("cp", p.cp), ("ep", p.ep), ("etp", p.etp), ("vpp", p.vpp)] {
-        if degree > 1 && !(axis == "etp" && degree == p.tp) {
-            reasons.push(format!("{axis} {degree}: a configuration file cannot ask for it"));
-        }
-    }
-    if p.pp > 1 && p.tp > 1 {
-        reasons.push("tp with pp: that takes a model-parallel unit of the training script".to_owned());
-    }
-    if p.dp_replicate > 1 && p.zero_stage > 0 && p.dp_shard > 1 {
-        reasons.push("sharding over a part of the data-parallel ranks".to_owned());
-    }
-    if !matches!(plan.inputs.workload.precision, Precision::Bf16 | Precision::Fp16 | Precision::Fp32) {
-        reasons.push(format!("{} training", plan.inputs.workload.precision));
-    }
-    let even = plan.stages.0.iter().map(|stage| stage.layer_range().len()).collect::<Vec<_>>();
-    if p.pp > 1 && even.len() > 2 && even[1..even.len() - 1].iter().any(|&layers| layers != even[1]) {
-        reasons.push("stages of different sizes: PipelineModule partitions by its own rules".to_owned());
-    }
-    if matches!(p.recompute, Recompute::Selective | Recompute::Full { layers: Some(_) }) {
-        reasons.push(format!("recompute {}: the training script decides what is recomputed", p.recompute));
-    }
-    if plan.stages.0.iter().any(|stage| stage.recompute != p.recompute) {
-        reasons.push("recompute that differs between stages".to_owned());
-    }
-    reasons
-}
-
-fn config(plan: &Plan) -> Value {
-    let p = &plan.parallel;
-    let workload = &plan.inputs.workload;
-    let (name, precision) =
-        (if workload.precision == Precision::Fp16 { "fp16" } else { "bf16" }, workload.precision);
-    let mut config = json!({
-        "train_batch_size": workload.global_batch,
-        "train_micro_batch_size_per_gpu": p.micro_batch_size,
-        "gradient_accumulation_steps": p.num_microbatches,
-        "gradient_clipping": 1.0,
-        "steps_per_print": 1,
-        "zero_optimization": zero(p.zero_stage),
-        "optimizer": optimizer(workload.optimizer),
-    });
-    if precision != Precision::Fp32 {
-        config[name] = json!({ "enabled": true });
-    }
-    if p.tp > 1 {
-        config["tensor_parallel"] = json!({ "autotp_size": p.tp });
-    }
-    if matches!(p.recompute, Recompute::Full { .. }) {
-        config["activation_checkpointing"] = json!({ "partition_activations": p.tp > 1 });
-    }
-    config
-}
-
-fn zero(stage: u8) -> Value {
-    match stage {
-        0 => json!({ "stage": 0 }),
-        3 => json!({
-            "stage": 3,
-            "overlap_comm": true,
-            "contiguous_gradients": true,
-            "stage3_gather_16bit_weights_on_model_save": true,
-        }),
-        stage => json!({ "stage": stage, "overlap_comm": true, "contiguous_gradients": true }),
-    }
-}
-
-fn optimizer(optimizer: Optimizer) -> Value {
-    match optimizer {
-        Optimizer::Sgd => json!({ "type": "SGD", "params": { "lr": 0.01, "momentum": 0.9 } }),
-        Optimizer::Muon => json!({ "type": "Muon", "params": { "lr": 3e-4, "weight_decay": 0.1 } }),
-        Optimizer::Adamw | Optimizer::AdamwBf16 => json!({
-            "type": "AdamW",
-            "params": { "lr": 3e-4, "betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.1 },
-        }),
-    }
-}
-
-fn pipeline(plan: &Plan) -> String {
-    let p = &plan.parallel;
-    format!(
-        "\"\"\"What the training script gives to `deepspeed.pipe.PipelineModule`, from the plan.\"\"\"\n\n\
-         from deepspeed.runtime.pipe.topology import PipeDataParallelTopology\n\n\
-         NUM_STAGES = {}\nTOPOLOGY = PipeDataParallelTopology(num_pp={}, num_dp={})\nPARTITION_METHOD = \"uniform\"\n\
-         ACTIVATION_CHECKPOINT_INTERVAL = {}\n",
-        p.pp,
-        p.pp,
-        p.dp(),
-        u32::from(matches!(p.recompute, Recompute::Full { .. })),
-    )
-}
+use cost_models::runtime::AttentionKernel;
+use cost_models::{ParallelConfig, Recompute};
 
 /// Keys that change nothing here.
 const PASSED_OVER: &[&str] = &[
@@ -203,10 +53,12 @@ const PASSED_OVER: &[&str] = &[
     "use_data_before_expert_parallel_",
 ];
 
-fn read(question: &Question) -> Result<Given, ReadError> {
+pub fn read(question: &Question) -> Result<Given, ReadError> {
     let flags = question.flags;
     let mut draft = Draft::new(question, "megatron-deepspeed", ["D1", "D1"]);
     draft.passed_over = PASSED_OVER;
+    // Training scripts of today call fused attention; what DeepSpeed wraps does not change that.
+    draft.facts.attention = Some(AttentionKernel::Flash2);
     let stated = |key: &str| flags.text(key).is_some_and(|value| value != "auto");
     let tp = match flags.first(&[
         "tensor_parallel.autotp_size",
@@ -241,6 +93,7 @@ fn read(question: &Question) -> Result<Given, ReadError> {
         zero_stage: stage,
         ..ParallelConfig::default()
     };
+    draft.broken.extend(rules::section(flags));
     batch(&mut draft, &stated);
     precision(&mut draft);
     ulysses(&mut draft, sequence);
@@ -261,9 +114,20 @@ fn batch(draft: &mut Draft, stated: &dyn Fn(&str) -> bool) {
     let micro_batch = micro.unwrap_or_else(|| match (train, steps) {
         (Some(train), steps) => (train / dp / steps.unwrap_or(1)).max(1),
         (None, _) => {
-            draft
-                .assumed
-                .push("1 sequence per microbatch: train_micro_batch_size_per_gpu is not set".to_owned());
+            let written = flags.text("train_batch_size").is_some()
+                || flags.text("train_micro_batch_size_per_gpu").is_some();
+            if written {
+                draft
+                    .assumed
+                    .push("1 sequence per microbatch: the batch sizes are left to the trainer".to_owned());
+            } else {
+                let hint = "\"train_micro_batch_size_per_gpu\": 1 works".to_owned();
+                draft.break_rule(
+                    "D1a",
+                    "neither train_batch_size nor train_micro_batch_size_per_gpu is set",
+                    hint,
+                );
+            }
             1
         }
     });
@@ -322,7 +186,7 @@ fn ulysses(draft: &mut Draft, sequence: u32) {
         if let cost_models::model::Attention::Standard { heads, kv_heads, .. } = block.attention {
             let keys = kv_heads.is_multiple_of(sp) || sp.is_multiple_of(kv_heads.max(1));
             if !heads.is_multiple_of(sp) || !keys {
-                let hint = super::nearest_divisors("sequence_parallel_size", sp, heads);
+                let hint = nearest_divisors("sequence_parallel_size", sp, heads);
                 draft.break_rule("D5", format!("sequence_parallel_size {sp} with {heads} heads and {kv_heads} key-value heads: it divides them"), hint);
             }
         }
