@@ -6,6 +6,8 @@ use cluster_profiles::Seconds;
 use cost_models::rules::{self, UNLIMITED};
 use cost_models::{ParallelConfig, Runtime, TrainingRun};
 use serde::{Deserialize, Serialize};
+use solver::constraint::{Constraint, fixed_number};
+use solver::term::Field;
 use solver::{Constraints, Observer, Outcome, Problem, Solution};
 
 /// The best layout without the launcher's limits, and the limits it breaks.
@@ -27,9 +29,13 @@ pub struct LauncherLimits {
 pub fn of(plan: &Plan, wishes: &Wishes, observer: &dyn Observer) -> Option<LauncherLimits> {
     let launcher = launch::named(plan.inputs.launcher.as_deref()?)?;
     let inputs = &plan.inputs;
+    let engine = rules::engine(&inputs.runtime.name);
+    let constraints = (0..=3)
+        .filter(|stage| !engine.zero_stages.contains(stage))
+        .fold(wishes.constraints.clone(), |all, stage| all.and(without_zero(stage)));
     let runtime = Runtime { name: UNLIMITED.to_owned(), ..inputs.runtime.clone() };
     let problem = Problem {
-        constraints: wishes.constraints.clone(),
+        constraints,
         memory_limit: Some(inputs.memory_limit_bytes),
         time_limit: wishes.time_limit,
         top: 1,
@@ -44,6 +50,11 @@ pub fn of(plan: &Plan, wishes: &Wishes, observer: &dyn Observer) -> Option<Launc
     }
     let limits = broken(plan, launcher, &free);
     Some(LauncherLimits { parallel: free.parallel, step_time_seconds: step, slower, limits })
+}
+
+/// ZeRO stages are the engine's own: how it shards the state is no limit of a launcher.
+fn without_zero(stage: u8) -> Constraint {
+    Constraint { wanted: false, ..fixed_number(Field::Zero, stage.into()) }
 }
 
 /// Rules of the launcher's engine that the layout breaks, and what the launcher itself has not.

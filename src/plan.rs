@@ -132,6 +132,12 @@ impl Placement {
     }
 }
 
+/// What says that a document is a plan.
+#[derive(Deserialize)]
+struct Head {
+    schema: String,
+}
+
 impl Plan {
     /// The plan of a given layout, without a certificate.
     #[must_use]
@@ -161,11 +167,22 @@ impl Plan {
     /// # Errors
     /// [`AppError::Content`] naming the position in the file, or the schema it has.
     pub fn from_json(origin: &str, text: &str) -> Result<Self, AppError> {
-        let plan: Self = serde_json::from_str(text).map_err(|error| AppError::Content {
+        let not_a_plan = |error: serde_json::Error| AppError::Content {
             origin: origin.to_owned(),
             message: format!("not a plan: {error}"),
             hint: Some("write one with `meshwright plan ... --out plan.json`".to_owned()),
-        })?;
+        };
+        // A look at the schema alone first: whatever else a large file holds is passed over, not kept.
+        let Head { schema } = serde_json::from_str(text).map_err(not_a_plan)?;
+        if schema != SCHEMA {
+            let shown: String = schema.chars().take(60).collect();
+            return Err(AppError::Content {
+                origin: origin.to_owned(),
+                message: format!("schema is `{shown}`, this version reads `{SCHEMA}`"),
+                hint: Some("plan again with this version".to_owned()),
+            });
+        }
+        let plan: Self = serde_json::from_str(text).map_err(not_a_plan)?;
         let faults = plan.faults();
         if faults.is_empty() {
             return Ok(plan);
@@ -180,9 +197,6 @@ impl Plan {
     /// Values that no plan can have. What breaks a rule of a runtime is left to `check`.
     fn faults(&self) -> Vec<String> {
         let mut faults = Vec::new();
-        if self.schema != SCHEMA {
-            faults.push(format!("schema is `{}`, this version reads `{SCHEMA}`", self.schema));
-        }
         let inputs = &self.inputs;
         faults.extend(inputs.model.faults().into_iter().map(|fault| format!("inputs.model: {fault}")));
         if let Err(error) = inputs.cluster.to_toml() {

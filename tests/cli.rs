@@ -174,7 +174,8 @@ fn export_overwrites_only_when_told_and_writes_scripts_that_parse() {
 #[test]
 fn a_file_that_is_no_plan_is_refused_with_its_place() {
     let folder = folder();
-    for (content, part) in [("{", "line 1"), ("[]", "not a plan"), ("{\"schema\": \"other\"}", "not a plan")]
+    for (content, part) in
+        [("{", "line 1"), ("[]", "not a plan"), ("{\"schema\": \"other\"}", "this version reads")]
     {
         std::fs::write(folder.path().join("plan.json"), content).expect("a file");
         let output = meshwright(&["estimate", "plan.json"], folder.path());

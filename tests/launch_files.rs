@@ -365,3 +365,129 @@ fn what_a_launcher_forbids_can_be_read_by_the_search() {
         assert!(forbidden.is_ok(), "{}: {forbidden:?}", launcher.name());
     }
 }
+
+/// The fields that Kubeflow's two kinds need, with the numbers of the plan.
+#[test]
+fn kubernetes_files_have_the_shape_of_their_kinds() {
+    let parallel = ParallelConfig { dp_shard: 16, num_microbatches: 2, ..ParallelConfig::default() };
+    let plan = plan("llama-3.1-8b", "megatron-core", &parallel, None).unwrap();
+    let files = launch::folder(&plan, launcher("megatron"), layers::ALL).unwrap();
+    let tree = |name: &str| match document::parse(name, &file(&files, name).text).unwrap() {
+        document::Document::Tree(tree) => tree,
+        document::Document::Words { .. } => panic!("{name} is a tree"),
+    };
+    let job = tree("pytorchjob.yaml");
+    assert_eq!(
+        (job["apiVersion"].as_str(), job["kind"].as_str()),
+        (Some("kubeflow.org/v1"), Some("PyTorchJob"))
+    );
+    assert_eq!(job["spec"]["nprocPerNode"], "8");
+    for (role, replicas) in [("Master", 1), ("Worker", 1)] {
+        let replica = &job["spec"]["pytorchReplicaSpecs"][role];
+        assert_eq!(replica["replicas"], replicas);
+        let container = &replica["template"]["spec"]["containers"][0];
+        assert_eq!(
+            (container["name"].as_str(), &container["resources"]["limits"]["nvidia.com/gpu"]),
+            (Some("pytorch"), &8.into())
+        );
+        assert!(container["image"].is_string() && container["command"].is_array());
+    }
+    let job = tree("trainjob.yaml");
+    assert_eq!(
+        (job["apiVersion"].as_str(), job["kind"].as_str()),
+        (Some("trainer.kubeflow.org/v1alpha1"), Some("TrainJob"))
+    );
+    let trainer = &job["spec"]["trainer"];
+    assert_eq!((&trainer["numNodes"], &trainer["numProcPerNode"]), (&2.into(), &8.into()));
+    assert!(job["metadata"]["name"].is_string() && job["spec"]["runtimeRef"]["name"].is_string());
+    assert!(trainer["command"].is_array());
+}
+
+/// The zero-bubble fork's schedules become its flags; a plan of another engine does not.
+#[test]
+fn zero_bubble_schedules_become_flags_of_the_fork() {
+    for (schedule, vpp, flag) in [
+        ("zb-h1", 1, "--zero-bubble-max-pending-backward 4"),
+        ("zb-2p", 1, "--zero-bubble-max-pending-backward 8"),
+        ("zb-v", 2, "--zero-bubble-v-schedule-mem-setup zb"),
+        ("v-half", 2, "--zero-bubble-v-schedule-mem-setup half"),
+        ("v-min", 2, "--zero-bubble-v-schedule-mem-setup min"),
+    ] {
+        let parallel = ParallelConfig {
+            pp: 4,
+            vpp,
+            dp_shard: 2,
+            num_microbatches: 8,
+            schedule: schedule.to_owned(),
+            ..ParallelConfig::default()
+        };
+        let blocks = vec![32 / (4 * u64::from(vpp)); 4 * vpp as usize];
+        let plan = plan("gpt-3-6.7b", "zero-bubble", &parallel, Some(&blocks)).unwrap();
+        let files = launch::folder(&plan, launcher("zero-bubble"), &usual()).unwrap();
+        let args = &file(&files, "megatron.args").text;
+        assert!(args.lines().any(|line| line == flag), "{schedule}: {args}");
+        assert!(!args.contains("--num-virtual-stages-per-pipeline-rank"), "{args}");
+        assert!(launch::folder(&plan, launcher("megatron"), &usual()).is_err());
+    }
+}
+
+/// The difference of two layouts, applied to a configuration, gives the other's.
+#[test]
+fn differences_lead_from_one_layout_to_the_other() {
+    let plans = plans("llama-3.1-8b", "megatron-core", &[0, 1]);
+    for launcher in launch::ALL {
+        for pair in plans.windows(2) {
+            let (old, new) = (&pair[0].parallel, &pair[1].parallel);
+            let line = |(key, value): &launch::Setting| format!("{key} {value}").trim_end().to_owned();
+            let mut lines: Vec<String> = launcher.settings(old).iter().map(line).collect();
+            for change in launch::difference(*launcher, old, new) {
+                match change.split_at(2) {
+                    ("- ", gone) => lines.retain(|line| line != gone),
+                    (_, come) => lines.push(come.to_owned()),
+                }
+            }
+            let mut wanted: Vec<String> = launcher.settings(new).iter().map(line).collect();
+            lines.sort();
+            wanted.sort();
+            assert_eq!(lines, wanted, "{}", launcher.name());
+        }
+    }
+}
+
+/// What a launcher cannot do costs time that is told, with the reason; one without limits costs nothing.
+#[test]
+fn the_cost_of_a_launchers_limits_is_told() {
+    let limits = |launcher: &str, gpus: u64| {
+        let inputs = meshwright::inputs::load(&meshwright::inputs::Source {
+            model: "llama-3.1-8b",
+            cluster: "dgx-h100",
+            gpus: Some(gpus),
+            workload: cost_models::Workload {
+                global_batch: 64,
+                seq_len: 8192,
+                precision: cluster_profiles::Precision::Bf16,
+                optimizer: cost_models::Optimizer::Adamw,
+                gradient_dtype: None,
+                expert_imbalance: 1.0,
+            },
+            runtime: None,
+            launcher: Some(launcher),
+            memory_limit: None,
+        })
+        .unwrap();
+        let forbid = launch::named(launcher).unwrap().forbids();
+        let none: [&str; 0] = [];
+        let constraints = solver::Constraints::parse(&none, forbid).unwrap();
+        let wishes = meshwright::Wishes { constraints, ..meshwright::Wishes::default() };
+        let meshwright::Answer::Plan(plan) = meshwright::plan(inputs, &wishes, &solver::Silent).unwrap()
+        else {
+            panic!("{launcher} has a plan")
+        };
+        meshwright::limits::of(&plan, &meshwright::Wishes::default(), &solver::Silent).unwrap()
+    };
+    let deepspeed = limits("deepspeed", 16);
+    assert!(
+        deepspeed.slower > 0.0 && deepspeed.limits.iter().any(|limit| limit.starts_with("no ")),
+        "{deepspeed:?}"
+    );
+}

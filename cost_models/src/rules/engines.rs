@@ -298,7 +298,6 @@ pub const UNLIMITED: &str = "unlimited";
 const WITHOUT_LIMITS: Engine = Engine {
     name: UNLIMITED,
     zero_stages: &[0, 1, 2, 3],
-    schedules: &["1f1b", "interleaved-1f1b", "zb-h1", "zb-v", "interleaved-zb", "dualpipev"],
     stages: StageFreedom::Listed,
     context: true,
     expert: true,
