@@ -6,8 +6,6 @@ use cluster_profiles::Seconds;
 use cost_models::rules::{self, UNLIMITED};
 use cost_models::{ParallelConfig, Runtime, TrainingRun};
 use serde::{Deserialize, Serialize};
-use solver::constraint::{Constraint, fixed_number};
-use solver::term::Field;
 use solver::{Constraints, Observer, Outcome, Problem, Solution};
 
 /// The best layout without the launcher's limits, and the limits it breaks.
@@ -30,9 +28,13 @@ pub fn of(plan: &Plan, wishes: &Wishes, observer: &dyn Observer) -> Option<Launc
     let launcher = launch::named(plan.inputs.launcher.as_deref()?)?;
     let inputs = &plan.inputs;
     let engine = rules::engine(&inputs.runtime.name);
-    let constraints = (0..=3)
+    // How the engine shards the state is no limit of a launcher.
+    let others: Vec<String> = (0..=3)
         .filter(|stage| !engine.zero_stages.contains(stage))
-        .fold(wishes.constraints.clone(), |all, stage| all.and(without_zero(stage)));
+        .map(|stage| format!("zero={stage}"))
+        .collect();
+    let others = Constraints::parse(&Vec::<String>::new(), &others).ok()?;
+    let constraints = others.as_slice().iter().cloned().fold(wishes.constraints.clone(), Constraints::and);
     let runtime = Runtime { name: UNLIMITED.to_owned(), ..inputs.runtime.clone() };
     let problem = Problem {
         constraints,
@@ -50,11 +52,6 @@ pub fn of(plan: &Plan, wishes: &Wishes, observer: &dyn Observer) -> Option<Launc
     }
     let limits = broken(plan, launcher, &free);
     Some(LauncherLimits { parallel: free.parallel, step_time_seconds: step, slower, limits })
-}
-
-/// ZeRO stages are the engine's own: how it shards the state is no limit of a launcher.
-fn without_zero(stage: u8) -> Constraint {
-    Constraint { wanted: false, ..fixed_number(Field::Zero, stage.into()) }
 }
 
 /// Rules of the launcher's engine that the layout breaks, and what the launcher itself has not.
