@@ -158,7 +158,6 @@ impl Plan {
             alternatives: Vec::new(),
             inputs,
             launcher_limits: None,
-            inputs: inputs.into(),
         }
     }
 
