@@ -473,6 +473,7 @@ fn the_cost_of_a_launchers_limits_is_told() {
             runtime: None,
             launcher: Some(launcher),
             memory_limit: None,
+            lost: &[],
         })
         .unwrap();
         let forbid = launch::named(launcher).unwrap().forbids();
