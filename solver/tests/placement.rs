@@ -375,9 +375,9 @@ fn random_seats(random: &mut Random, most: usize) -> (Site, Cluster, ParallelCon
     let mut site = Site::new("llama-3.1-8b");
     let slots = 2 + random.below(most - 2);
     let hosts = (slots + random.below(2)).min(most);
-    let stage_counts: Vec<usize> = (1..=slots).filter(|count| slots % count == 0).collect();
+    let stage_counts: Vec<usize> = (1..=slots).filter(|count| slots.is_multiple_of(*count)).collect();
     let pp = stage_counts[random.below(stage_counts.len())] as u32;
-    let spread = random.below(4) == 0 && (slots as u32 / pp) % 2 == 0;
+    let spread = random.below(4) == 0 && (slots as u32 / pp).is_multiple_of(2);
     let tp = if spread { 16 } else { [2, 4, 8][random.below(3)] };
     let dp = slots as u32 * 8 / pp / tp;
     site.workload.global_batch = u64::from(dp) * 8;
