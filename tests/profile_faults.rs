@@ -129,7 +129,7 @@ fn ten_million_lines_are_read_in_bounded_memory() {
     use std::io::Write as _;
     file.write_all(head.as_bytes()).unwrap();
     for _ in 0..500_000 {
-        file.write_all(rows[..end].as_bytes()).unwrap();
+        file.write_all(&rows.as_bytes()[..end]).unwrap();
     }
     file.write_all(&rows.as_bytes()[end..]).unwrap();
     file.flush().unwrap();

@@ -1,7 +1,7 @@
 //! What a shorter step costs: the plans that no other beats in both step time and GPUs, memory or price.
 //!
 //! Every point is the fastest plan under a limit of its cost, with its own certificate; then the limit is lowered. The
-//! GPUs of a cluster are tried in the sizes of [`crate::solve`], memory in steps of [`MEMORY_STEP`].
+//! GPUs of a cluster are tried in the sizes of [`crate::solve()`], memory in steps of [`MEMORY_STEP`].
 
 use crate::objective::Objective;
 use crate::observer::Observer;

@@ -155,11 +155,11 @@ fn brute_force(problem: &Problem, blocks: u64) -> f64 {
         let cluster = problem.cluster.arranged(&hosts).expect("its own hosts");
         for (tp, pp, cp) in grids(world) {
             let dp = world / tp / pp / cp;
-            if problem.workload.global_batch % dp != 0 {
+            if !problem.workload.global_batch.is_multiple_of(dp) {
                 continue;
             }
             let share = problem.workload.global_batch / dp;
-            for micro in (1..=share).filter(|micro| share % micro == 0) {
+            for micro in (1..=share).filter(|micro| share.is_multiple_of(*micro)) {
                 for (sequence_parallel, zero, recompute) in variants() {
                     let parallel = ParallelConfig {
                         tp: tp as u32,
@@ -185,12 +185,12 @@ fn brute_force(problem: &Problem, blocks: u64) -> f64 {
 }
 
 fn grids(world: u64) -> Vec<(u64, u64, u64)> {
-    let divisors: Vec<u64> = (1..=world).filter(|d| world % d == 0).collect();
+    let divisors: Vec<u64> = (1..=world).filter(|d| world.is_multiple_of(*d)).collect();
     let mut grids = Vec::new();
     for &tp in divisors.iter().filter(|tp| **tp <= 2) {
         for &pp in &divisors {
             for &cp in &divisors {
-                if world % (tp * pp * cp) == 0 {
+                if world.is_multiple_of(tp * pp * cp) {
                     grids.push((tp, pp, cp));
                 }
             }

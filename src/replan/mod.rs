@@ -58,7 +58,7 @@ const MOST_ALIGNED: usize = 256;
 /// The plan for what is left.
 ///
 /// # Errors
-/// As [`crate::plan`]; an old plan of another model.
+/// As [`crate::plan()`]; an old plan of another model.
 pub fn plan(
     inputs: Inputs,
     wishes: &Wishes,

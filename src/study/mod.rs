@@ -1,6 +1,6 @@
 //! What if: a plan for every point of a grid over the inputs, and what follows from them.
 //!
-//! [`Study::read`] reads a study file ([`file`]): keys ([`key`]) that every point has, axes ([`axis`]) along which others
+//! [`Study::read`] reads a study file ([`mod@file`]): keys ([`key`]) that every point has, axes ([`axis`]) along which others
 //! vary, and points that are left out ([`filter`]). [`run()`] plans the points ([`work`] says which share a search) and writes
 //! a line for each to the journal of a folder ([`journal`]), so that a run that is killed goes on where it was. [`Rows`] reads
 //! them back, of one folder or of several shards, writes the tables ([`table`]), and [`decide()`] draws conclusions.
