@@ -118,6 +118,93 @@ fn pairs_with_decimal_commas_and_other_units_are_read_or_refused() {
 }
 
 #[test]
+fn a_log_without_its_command_goes_by_its_name_or_by_its_large_rows() {
+    let points: Vec<(f64, f64)> = (3..30).map(|p| (2f64.powi(p), 20e-6 + 2f64.powi(p) / 200e9)).collect();
+    let bare = |op: &str| {
+        let text = nccl_tests(op, 1, 8, GPU, &points);
+        text.split_once('\n').unwrap().1.to_owned()
+    };
+    let bench = Bench::new();
+    bench.write("run1.log", bare("all_reduce")).write("run2-AllGather.txt", bare("all_gather"));
+    bench.write("all_reduce.log", bare("all_reduce")).write("all_gather.log", bare("all_gather"));
+    bench.write("wrong_all_gather.log", bare("all_reduce")).write("x.log", bare("all_gather"));
+    for files in ["run1.log run2-AllGather.txt", "all_reduce.log all_gather.log"] {
+        let answer = bench.import(&format!("nccl-tests {files}"));
+        let ops: Vec<&str> =
+            answer["curves"].as_array().unwrap().iter().map(|c| c["op"].as_str().unwrap()).collect();
+        assert_eq!(ops.len(), 2, "{ops:?}");
+        assert!(answer["curves"].as_array().unwrap().iter().all(|c| c["sizes"] == 27), "{answer}");
+    }
+    assert!(bench.refused("nccl-tests x.log").contains("all_gather and alltoall print the same columns"));
+    assert!(bench.refused("nccl-tests wrong_all_gather.log").contains("the file's name says all_gather"));
+}
+
+#[test]
+fn rates_that_no_link_has_are_refused() {
+    let points: Vec<(f64, f64)> = (26..34).map(|p| (2f64.powi(p), 1e-9 + 2f64.powi(p) / 20e12)).collect();
+    assert!(refused(nccl_tests("all_reduce", 1, 8, GPU, &points)).contains("are the columns in MB/s?"));
+    let bench = Bench::new();
+    bench.write("pairs.csv", pairs(4, |_, _| Some(48_000.0)));
+    let message = bench.refused("pairs pairs.csv --base dgx-h100");
+    assert!(message.contains("48 TB/s") && message.contains("MB/s"), "{message}");
+}
+
+/// A list of pairs of `hosts` hosts.
+fn pairs(hosts: usize, rate: impl Fn(usize, usize) -> Option<f64>) -> String {
+    let mut text = "from,to,bandwidth_gb_per_second\n".to_owned();
+    for from in 0..hosts {
+        for to in (0..hosts).filter(|to| *to != from) {
+            if let Some(rate) = rate(from, to) {
+                writeln!(text, "node{from},node{to},{rate}").unwrap();
+            }
+        }
+    }
+    text
+}
+
+#[test]
+fn pairs_that_are_missing_are_counted_and_pairs_that_say_nothing_refused() {
+    let bench = Bench::new();
+    bench
+        .write("zero.csv", pairs(8, |_, _| Some(0.0)))
+        .write("whole.csv", pairs(16, |_, _| Some(48.0)))
+        .write("cut.csv", pairs(16, |from, to| (from * 16 + to < 106).then_some(48.0)))
+        .write("one_way.csv", pairs(16, |from, to| (from < to).then_some(48.0)))
+        .write("alone.csv", pairs(4, |_, _| Some(48.0)) + "node9,node9,48\n");
+    let base = "--base dgx-h100";
+    assert!(bench.refused(&format!("pairs zero.csv {base}")).contains("all 56 rates are 0"));
+    assert!(bench.refused(&format!("pairs alone.csv {base}")).contains("no pair with node9"));
+    let notes = |file: &str| bench.import(&format!("pairs {file} {base}"))["notes"].to_string();
+    let cut = notes("cut.csv");
+    assert!(cut.contains("141 of 240 pairs are missing"), "{cut}");
+    assert!(cut.contains("never a sender: node7, node8"), "{cut}");
+    for file in ["whole.csv", "one_way.csv"] {
+        assert!(!notes(file).contains("missing"), "{file}");
+    }
+}
+
+#[test]
+fn half_the_hosts_slow_are_named_with_what_the_others_have() {
+    let bench = Bench::new();
+    bench.write(
+        "half.csv",
+        pairs(16, |from, to| {
+            let noise = 1.0 + 0.03 * (((from * 7 + to * 13) % 11) as f64 / 5.0 - 1.0);
+            Some(if from < 8 || to < 8 { 24.0 } else { 48.0 } * noise)
+        }),
+    );
+    let anomalies = bench.import("pairs half.csv --base dgx-h100")["anomalies"].clone();
+    let anomalies: Vec<&str> = anomalies.as_array().unwrap().iter().map(|a| a.as_str().unwrap()).collect();
+    assert_eq!(anomalies.len(), 8, "{anomalies:?}");
+    for (host, text) in anomalies.iter().enumerate() {
+        assert!(
+            text.starts_with(&format!("node{host}, all interfaces: 24 GB/s where its peers have 4")),
+            "{text}"
+        );
+    }
+}
+
+#[test]
 #[ignore = "writes 900 MB: cargo test --test profile_faults -- --ignored"]
 fn ten_million_lines_are_read_in_bounded_memory() {
     let bench = Bench::new();

@@ -143,6 +143,9 @@ fn find_islands(hosts: usize, rates: &[PairRate], usual: f64) -> Vec<usize> {
     roots.iter().map(|r| groups.iter().position(|g| g == r).unwrap_or(0)).collect()
 }
 
+/// A host with one of its interfaces, where they were measured alone.
+type End = (usize, Option<u32>);
+
 struct State {
     hosts: usize,
     islands: Vec<usize>,
@@ -257,19 +260,16 @@ impl State {
         }
     }
 
-    /// Slow or dead interfaces, by direction; a host whose interfaces are all slow counts as one.
-    fn interfaces(&mut self) {
-        let mut by_end: BTreeMap<(usize, Option<u32>), [Vec<f64>; 2]> = BTreeMap::new();
-        for r in &self.rates {
-            by_end.entry((r.from, r.rail)).or_default()[0].push(r.rate);
-            by_end.entry((r.to, r.rail)).or_default()[1].push(r.rate);
-        }
-        let mut slow: BTreeMap<(usize, Option<u32>), f64> = BTreeMap::new();
-        let mut healthy = Vec::new();
-        for (end, directions) in &by_end {
+    /// Slow interfaces with their rates, and the rates of the others. An interface counts by what the share `q` of its ways
+    /// in one direction stays below.
+    fn slow_ends(&self, by_end: &BTreeMap<End, [Vec<f64>; 2]>, q: f64) -> (BTreeMap<End, f64>, Vec<f64>) {
+        let (mut slow, mut healthy) = (BTreeMap::new(), Vec::new());
+        for (end, directions) in by_end {
             let rates = directions.iter().filter_map(|values| {
-                let rate = median(values)?;
-                Some((rate, rate < self.usual * self.threshold(values.len())))
+                let middle = median(values)?;
+                let rate = if q > 0.5 { quantile(&mut values.clone(), q) } else { middle };
+                let bad = rate < self.usual * self.threshold(values.len());
+                Some((if bad { middle } else { rate }, bad))
             });
             let rates: Vec<(f64, bool)> = rates.collect();
             let bad: Vec<f64> = rates.iter().filter(|(_, bad)| *bad).map(|(rate, _)| *rate).collect();
@@ -279,7 +279,25 @@ impl State {
                 _ => healthy.extend(rates.iter().map(|(rate, _)| *rate)),
             }
         }
-        let peers = (quantile(&mut healthy, 0.1), quantile(&mut healthy, 0.9));
+        (slow, healthy)
+    }
+
+    /// Slow or dead interfaces, by direction; a host whose interfaces are all slow counts as one.
+    fn interfaces(&mut self) {
+        let mut by_end: BTreeMap<End, [Vec<f64>; 2]> = BTreeMap::new();
+        for r in &self.rates {
+            by_end.entry((r.from, r.rail)).or_default()[0].push(r.rate);
+            by_end.entry((r.to, r.rail)).or_default()[1].push(r.rate);
+        }
+        let (mut slow, mut healthy) = self.slow_ends(&by_end, 0.5);
+        // Where many are slow, most ways of a healthy one end at a slow one: what its best ways give is its own rate.
+        if slow.len() * 3 > by_end.len() {
+            (slow, healthy) = self.slow_ends(&by_end, 0.9);
+        }
+        let peers = match healthy.is_empty() {
+            true => (self.usual, self.usual),
+            false => (quantile(&mut healthy, 0.1), quantile(&mut healthy, 0.9)),
+        };
         for host in 0..self.hosts {
             let rails = by_end.keys().filter(|(h, _)| *h == host).count();
             let own: Vec<(Option<u32>, f64)> = slow

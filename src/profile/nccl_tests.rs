@@ -15,6 +15,16 @@ const LONGEST: f64 = 3600.0;
 /// How far size / time may be from the printed algbw: rounding of small figures, and no wrong unit.
 const TOLERANCE: f64 = 0.03;
 
+/// Fastest bus bandwidth that is believed, in GB/s.
+const FASTEST: f64 = 8000.0;
+/// Rate in GB/s from which on two decimals tell the ratio of busbw and algbw.
+const TELLING: f64 = 0.4;
+/// Rows that wait for one that tells which test it is.
+const MOST_WAITING: usize = 4096;
+
+/// A test by its name, with the collective where plans have one.
+type Test = (&'static str, Option<Collective>);
+
 /// Names of the tests, with the collective where plans have one.
 const TESTS: [(&str, Option<Collective>); 12] = [
     ("all_reduce", Some(Collective::AllReduce)),
@@ -40,7 +50,7 @@ pub fn import(tool: &str, input: &Input, found: &mut Findings) -> Result<(), App
 }
 
 /// The test named in `text` as `all_reduce_perf`.
-fn test_named(text: &str) -> Option<(&'static str, Option<Collective>)> {
+fn test_named(text: &str) -> Option<Test> {
     TESTS.into_iter().find(|(name, _)| {
         text.match_indices(name).any(|(at, _)| {
             let before = text[..at].chars().next_back();
@@ -50,10 +60,27 @@ fn test_named(text: &str) -> Option<(&'static str, Option<Collective>)> {
     })
 }
 
+/// The test a file is named after: `all_gather.log`, `run3-AllGather.txt`, `broadcast_perf.log`. None where it names several.
+fn test_of_file(name: &str) -> Option<Test> {
+    if let Some(test) = test_named(name) {
+        return Some(test);
+    }
+    let squeezed = name.to_lowercase().replace(['_', '-'], "");
+    let stem = squeezed.split('.').next().unwrap_or_default();
+    let plain = |name: &str| name.replace('_', "");
+    if let Some(test) = TESTS.into_iter().find(|(name, _)| plain(name) == stem) {
+        return Some(test);
+    }
+    let mut named = TESTS.into_iter().filter(|(name, op)| op.is_some() && squeezed.contains(&plain(name)));
+    let first = named.next().filter(|_| !squeezed.contains("alltoallv"))?;
+    named.all(|(_, op)| op == first.1).then_some(first)
+}
+
 /// What the lines above a table say.
 #[derive(Debug, Default)]
 struct Run {
-    test: Option<(&'static str, Option<Collective>)>,
+    test: Option<Test>,
+    waiting: Vec<Measured>,
     ranks: Ranks,
     columns: Vec<String>,
     date: Option<String>,
@@ -61,6 +88,14 @@ struct Run {
     last_row: u64,
     closed: bool,
     wrong: u64,
+}
+
+/// A row: its line, and what it measured.
+#[derive(Debug, Clone, Copy)]
+struct Measured {
+    line: u64,
+    size: u64,
+    time: f64,
 }
 
 /// Ranks of the first group, by host, in order.
@@ -137,7 +172,7 @@ fn text(tool: &str, input: &Input, found: &mut Findings) -> Result<(), AppError>
         let line = untagged(line).trim().to_owned();
         if let Some((rank, group, host, gpu)) = line.starts_with('#').then(|| rank_line(&line)).flatten() {
             if !run.columns.is_empty() {
-                finish(tool, input, &run, found);
+                finish(tool, input, &run, found)?;
                 run = Run::default();
             }
             run.ranks.add(rank, group, &host, &gpu);
@@ -157,7 +192,7 @@ fn text(tool: &str, input: &Input, found: &mut Findings) -> Result<(), AppError>
             format!("no {tool} output: there is no header line `# size count type ... time algbw busbw`");
         return Err(input.whole(message, super::other_tool(input, tool)));
     }
-    finish(tool, input, &run, found);
+    finish(tool, input, &run, found)?;
     if found.curves.is_empty() && run.rows == 0 {
         return Err(input.whole(
             "the header has no rows below it: the log is cut, or the test failed",
@@ -181,9 +216,14 @@ fn comment(line: &str, run: &mut Run, tables: &mut u32) {
 }
 
 /// What a run as a whole says, once it is over.
-fn finish(tool: &str, input: &Input, run: &Run, found: &mut Findings) {
+fn finish(tool: &str, input: &Input, run: &Run, found: &mut Findings) -> Result<(), AppError> {
     if run.rows == 0 {
-        return;
+        return Ok(());
+    }
+    if let Some(row) = run.waiting.first() {
+        let message =
+            "which test is it? No row up to the end of the table is large enough to tell".to_owned();
+        return Err(unnamed(input, row.line, message));
     }
     let origin = Origin { tool: tool.to_owned(), file: input.name(), lines: None, date: run.date.clone() };
     run.ranks.tell(found, &origin);
@@ -197,6 +237,11 @@ fn finish(tool: &str, input: &Input, run: &Run, found: &mut Findings) {
     if run.wrong > 0 {
         found.note(format!("{}: {} rows with wrong results were left out", input.name(), run.wrong));
     }
+    Ok(())
+}
+
+fn unnamed(input: &Input, line: u64, message: String) -> AppError {
+    input.hinted(line, message, Some("name the file after its test, such as all_gather.log".to_owned()))
 }
 
 /// The values of a row by the names of its header; the second `time` is the one in place.
@@ -206,7 +251,7 @@ fn row(
     lines: &Lines,
     line: &str,
     run: &mut Run,
-    command: Option<(&'static str, Option<Collective>)>,
+    command: Option<Test>,
     found: &mut Findings,
 ) -> Result<(), AppError> {
     let words: Vec<&str> = line.split_whitespace().collect();
@@ -240,32 +285,52 @@ fn row(
             words[at + 1]
         )));
     }
-    let test = run.test.or(command).or_else(|| test_named(&input.name()));
-    let op = match test {
+    if busbw > FASTEST {
+        return Err(lines.fault(format!(
+            "busbw is {} GB/s, more than any GPU's links have ({FASTEST:.0}): are the columns in MB/s?",
+            words[at + 2]
+        )));
+    }
+    let measured = Measured { line: lines.number(), size: size as u64, time };
+    let telling = algbw.min(busbw) >= TELLING;
+    let op = match run.test.or(command).or_else(|| test_of_file(&input.name())) {
         Some((name, None)) => {
             found.note(format!("{}: {name}_perf is no collective of a plan and was left out", input.name()));
             return Ok(());
         }
         Some((_, Some(op))) => op,
-        None => guess(&columns, &words, busbw / algbw, run).map_err(|message| {
-            input.hinted(
-                lines.number(),
-                message,
-                Some("name the file after its test, such as all_gather_perf.log".to_owned()),
-            )
-        })?,
+        None if !telling && run.waiting.len() < MOST_WAITING => {
+            run.waiting.push(measured);
+            return Ok(());
+        }
+        None => {
+            let op = guess(&columns, &words, busbw / algbw, run)
+                .map_err(|message| unnamed(input, lines.number(), message))?;
+            run.test = TESTS.into_iter().find(|(_, known)| *known == Some(op));
+            op
+        }
     };
     let group = run.ranks.group(op).ok_or_else(|| {
         lines.fault("a row without `# Rank` lines above it: how many GPUs on which hosts were in the group?")
     })?;
-    let origin = Origin {
-        tool: tool.to_owned(),
-        file: input.name(),
-        lines: Some((lines.number(), lines.number())),
-        date: run.date.clone(),
-    };
-    if group.ranks > 1 {
-        found.time(group, &origin, size as u64, time);
+    let by_name = run.test.or(command).is_none();
+    if by_name && telling && (busbw / algbw / op.wire_factor(group.ranks) - 1.0).abs() > 0.1 {
+        let message = format!(
+            "the file's name says {}, but busbw / algbw is {:.2} where that has {:.2}",
+            op.name(),
+            busbw / algbw,
+            op.wire_factor(group.ranks)
+        );
+        return Err(unnamed(input, lines.number(), message));
+    }
+    for row in std::mem::take(&mut run.waiting).into_iter().chain([measured]).filter(|_| group.ranks > 1) {
+        let origin = Origin {
+            tool: tool.to_owned(),
+            file: input.name(),
+            lines: Some((row.line, row.line)),
+            date: run.date.clone(),
+        };
+        found.time(group, &origin, row.size, row.time);
     }
     Ok(())
 }
@@ -281,6 +346,7 @@ fn guess(columns: &[&str], words: &[&str], ratio: f64, run: &Run) -> Result<Coll
         (true, false) if near(Collective::AllReduce) => Ok(Collective::AllReduce),
         (true, false) if near(Collective::ReduceScatter) => Ok(Collective::ReduceScatter),
         (false, false) if near(Collective::SendRecv) => Ok(Collective::SendRecv),
+        (false, false) => Err("which test is it? all_gather and alltoall print the same columns".to_owned()),
         _ => Err("which test is it? The file does not name it".to_owned()),
     }
 }
@@ -355,10 +421,10 @@ fn json(tool: &str, input: &Input, found: &mut Findings) -> Result<(), AppError>
     };
     for (index, row) in document.results.iter().enumerate() {
         let test = row.experiment_name.as_deref().and_then(test_named).or(named);
-        let Some((_, op)) = test.or_else(|| test_named(&input.name())) else {
+        let Some((_, op)) = test.or_else(|| test_of_file(&input.name())) else {
             return Err(input.whole(
                 "which test is it? Neither `args` nor the file's name says",
-                "name the file after its test, such as all_gather_perf.json",
+                "name the file after its test, such as all_gather.json",
             ));
         };
         let (Some(op), Some(timing)) = (op, row.out_of_place.as_ref().or(row.in_place.as_ref())) else {
@@ -378,6 +444,10 @@ fn json(tool: &str, input: &Input, found: &mut Findings) -> Result<(), AppError>
             return Err(fault(&format!("alg_bw is {} where size and time give {exact:.2}", timing.alg_bw)));
         }
         if let Some(group) = ranks.group(op).filter(|group| group.ranks > 1) {
+            let busbw = exact * op.wire_factor(group.ranks);
+            if busbw > FASTEST {
+                return Err(fault(&format!("bus_bw is {busbw:.0} GB/s, more than any GPU's links have")));
+            }
             found.time(group, &origin, row.size, time * 1e-6);
         }
     }

@@ -12,6 +12,8 @@ use std::collections::BTreeMap;
 
 /// Most rates that are kept: 4096 hosts with 8 rails each, thinned beyond.
 const MOST_PAIRS: usize = 1 << 24;
+/// Fastest rate between two hosts that is believed, in bytes per second.
+const FASTEST: f64 = 4e12;
 /// Names of units in headers, with their scale in bytes per second.
 const RATES: [(&str, f64); 14] = [
     ("gibps", 1_073_741_824.0),
@@ -109,6 +111,7 @@ pub fn import(input: &Input, found: &mut Findings) -> Result<(), AppError> {
         }
     }
     sort_naturally(&mut hosts);
+    complete(input, &hosts, found, before)?;
     hosts.iter().for_each(|host| found.host(host, 0, None, &origin));
     found.pair_origins.push(origin);
     Ok(())
@@ -158,6 +161,72 @@ fn columns(names: &[String]) -> Result<Option<Columns>, String> {
     Ok(Some(Columns { from, to, rail, rate: (rate, unit), latency, width: names.len() }))
 }
 
+/// Refuses what no link between hosts has.
+fn believable(rate: f64, cell: &str) -> Result<(), String> {
+    if (0.0..=FASTEST).contains(&rate) {
+        return Ok(());
+    }
+    let what = if rate < 0.0 { "below 0".to_owned() } else { format!("{:.0} TB/s", rate / 1e12) };
+    Err(format!(
+        "{cell} is no rate between hosts ({what}, at most {:.0} TB/s): is the column in MB/s or Mbit/s? Its name says the unit, \
+         such as bandwidth_mb_per_second",
+        FASTEST / 1e12
+    ))
+}
+
+/// Refuses pairs that say nothing about a host, and notes how many are missing.
+fn complete(input: &Input, hosts: &[String], found: &mut Findings, first: usize) -> Result<(), AppError> {
+    let pairs = &found.pairs[first..];
+    if pairs.iter().all(|pair| pair.bandwidth.get() <= 0.0) {
+        return Err(input.whole(
+            format!("all {} rates are 0: nothing was measured, or every link is dead", pairs.len()),
+            "check that the hosts reach each other and that the column is the bandwidth, then measure again",
+        ));
+    }
+    let index: BTreeMap<&str, usize> = hosts.iter().enumerate().map(|(i, name)| (name.as_str(), i)).collect();
+    let mut ways: Vec<(usize, usize)> = pairs
+        .iter()
+        .filter_map(|pair| Some((*index.get(pair.from.as_str())?, *index.get(pair.to.as_str())?)))
+        .filter(|(from, to)| from != to)
+        .collect();
+    ways.sort_unstable();
+    ways.dedup();
+    let mut seen = vec![[false; 2]; hosts.len()];
+    for (from, to) in &ways {
+        seen[*from][0] = true;
+        seen[*to][1] = true;
+    }
+    let named = |absent: &dyn Fn(&[bool; 2]) -> bool| -> Vec<&str> {
+        (0..hosts.len()).filter(|i| absent(&seen[*i])).map(|i| hosts[i].as_str()).collect()
+    };
+    let alone = named(&|s| !s[0] && !s[1]);
+    if !alone.is_empty() {
+        return Err(input.whole(
+            format!("no pair with {}", few(&alone)),
+            "measure these hosts against the others, or leave them out",
+        ));
+    }
+    let both = ways.iter().any(|(from, to)| ways.binary_search(&(*to, *from)).is_ok());
+    let all = if both { hosts.len() * (hosts.len() - 1) } else { hosts.len() * (hosts.len() - 1) / 2 };
+    if ways.len() < all {
+        let mute = named(&|s| both && !s[0]);
+        let mute = if mute.is_empty() { String::new() } else { format!("; never a sender: {}", few(&mute)) };
+        let missing = all - ways.len();
+        found.note(format!(
+            "{}: {missing} of {all} pairs are missing: the file may be cut{mute}; nothing is known of these links",
+            input.name()
+        ));
+    }
+    Ok(())
+}
+
+/// The first names, and how many more.
+fn few(names: &[&str]) -> String {
+    let shown = names.len().min(8);
+    let more = if names.len() > shown { format!(" and {} more", names.len() - shown) } else { String::new() };
+    format!("{}{more}", names[..shown].join(", "))
+}
+
 fn list(
     lines: &mut Lines,
     dialect: Dialect,
@@ -177,9 +246,7 @@ fn list(
         }
         let value = |at: usize| dialect.number(&cells[at]);
         let rate = value(columns.rate.0).map_err(|m| lines.fault(m))? * columns.rate.1;
-        if !(0.0..=1e14).contains(&rate) {
-            return Err(lines.fault(format!("{} is no rate of a link: wrong unit?", cells[columns.rate.0])));
-        }
+        believable(rate, &cells[columns.rate.0]).map_err(|m| lines.fault(m))?;
         let latency = match columns.latency.filter(|(at, _)| !cells[*at].is_empty()) {
             Some((at, scale)) => Some(Seconds(value(at).map_err(|m| lines.fault(m))? * scale)),
             None => None,
@@ -240,9 +307,7 @@ fn square(
             hosts.iter().zip(&cells[1..]).enumerate().filter(|(to, _)| *to != rows).map(|(_, p)| p)
         {
             let rate = dialect.number(cell).map_err(|m| lines.fault(m))? * unit;
-            if !(0.0..=1e14).contains(&rate) {
-                return Err(lines.fault(format!("{cell} is no rate of a link: wrong unit?")));
-            }
+            believable(rate, cell).map_err(|m| lines.fault(m))?;
             found.pairs.push(Pair {
                 from: cells[0].clone(),
                 to: to.clone(),
