@@ -3,7 +3,7 @@
 use crate::error::AppError;
 use crate::files;
 use crate::plan::InputSource;
-use cluster_profiles::{Bytes, Cluster, catalog};
+use cluster_profiles::{Bytes, Cluster, Precision, catalog};
 use cost_models::{ModelSpec, Runtime, Workload, model};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -70,6 +70,7 @@ pub fn load(source: &Source) -> Result<Inputs, AppError> {
         None => whole.clone(),
     };
     let spare = whole.gpu_count() > cluster.gpu_count() && !whole.is_even();
+    check_precision(&cluster, source.workload.precision)?;
     let runtime = load_runtime(source.runtime, source.launcher)?;
     let memory_limit = memory_limit(&cluster, &runtime, source.memory_limit);
     Ok(Inputs {
@@ -83,6 +84,17 @@ pub fn load(source: &Source) -> Result<Inputs, AppError> {
         launcher: source.launcher.map(str::to_owned),
         memory_limit_bytes: memory_limit,
     })
+}
+
+/// Every kind of GPU must compute in the format: a launcher would fail, or silently train in another one.
+fn check_precision(cluster: &Cluster, precision: Precision) -> Result<(), AppError> {
+    let without = |group: &&cluster_profiles::NodeGroup| !group.gpu.supports(precision);
+    let Some(group) = cluster.groups.iter().find(without) else { return Ok(()) };
+    let has: Vec<&str> =
+        Precision::ALL.into_iter().filter(|p| group.gpu.supports(*p)).map(Precision::name).collect();
+    let message =
+        format!("--precision is {}, which {} does not compute in", precision.name(), group.gpu.title);
+    Err(AppError::usage(message, format!("use {}", has.join(", "))))
 }
 
 impl Inputs {

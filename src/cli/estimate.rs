@@ -14,7 +14,7 @@ use std::path::PathBuf;
 #[derive(Debug, Args)]
 pub struct EstimateArgs {
     /// A plan, whose own layout is estimated again; otherwise give the inputs and the degrees.
-    #[arg(value_name = "PLAN", conflicts_with_all = ["model", "cluster", "gpus", "seq_len", "global_batch"])]
+    #[arg(value_name = "PLAN", conflicts_with_all = ["InputArgs", "LayoutArgs"])]
     plan: Option<PathBuf>,
     #[command(flatten)]
     inputs: InputArgs,

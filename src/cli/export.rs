@@ -43,7 +43,8 @@ pub fn run(args: &ExportArgs) -> Result<Ending, AppError> {
     let layers = chosen(&args.layer)?;
     let exported = launch::folder(&plan, launcher, &layers).map_err(|error| AppError::Other {
         message: error.to_string(),
-        hint: Some(format!("plan for it: `meshwright plan ... --launcher {}`", args.to)),
+        hint: (plan.inputs.launcher.as_deref() != Some(args.to.as_str()))
+            .then(|| format!("plan for it: `meshwright plan ... --launcher {}`", args.to)),
     })?;
     write(&args.out, &exported, args.force)?;
     report(args, &exported, &lost(&plan, &layers))

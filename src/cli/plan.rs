@@ -88,6 +88,7 @@ pub fn run(args: &PlanArgs) -> Result<Ending, AppError> {
     let inputs = args.inputs_after(from.as_ref())?;
     let wishes = args.wishes(args.unable())?;
     let bar = Bar::new();
+    refuse_on_mixed(args, &inputs)?;
     if let Some(trade) = args.pareto {
         let front = crate::pareto::front(&inputs, &wishes, trade, &bar);
         if let Some(front) = front? {
@@ -116,6 +117,18 @@ pub fn run(args: &PlanArgs) -> Result<Ending, AppError> {
             message: format!("no fitting layout was found among {considered} within the time limit"),
             hint: Some("raise --time-limit".to_owned()),
         }),
+    }
+}
+
+/// Choices over numbers of GPUs or limits of memory know one kind of GPU only.
+fn refuse_on_mixed(args: &PlanArgs, inputs: &Inputs) -> Result<(), AppError> {
+    let asked = [(args.pareto.is_some(), "--pareto"), (args.objective == "gpus", "--objective gpus")];
+    match asked.iter().find(|(asked, _)| *asked && !inputs.cluster.is_homogeneous()) {
+        Some((_, flag)) => Err(AppError::usage(
+            format!("{flag} needs a cluster of one kind of GPU, and {} has several", inputs.cluster.name),
+            "plan each kind alone, or without it".to_owned(),
+        )),
+        None => Ok(()),
     }
 }
 
@@ -149,15 +162,28 @@ fn deliver(args: &PlanArgs, plan: &Plan, document: &str, text: &str) -> Result<E
         Format::Json => output::say(document),
     }
     if let (Some(path), Format::Human) = (&args.out, args.format) {
-        let path = path.display();
-        let runs = |launcher: &&&dyn Launcher| launcher.runtime() == plan.inputs.runtime.name;
-        let fitting = launch::ALL.iter().find(runs).map(|launcher| launcher.name());
-        output::say(&match plan.inputs.launcher.as_deref().or(fitting) {
-            Some(to) => format!("Wrote {path}. To run it: meshwright export {path} --to {to} --out launch\n"),
-            None => format!("Wrote {path}.\n"),
-        });
+        output::say(&next_step(plan, &path.display().to_string()));
     }
     Ok(Ending::Done)
+}
+
+/// The command that exports a plan: to its launcher, else to the first of its engine that can start it.
+fn next_step(plan: &Plan, path: &str) -> String {
+    let runs =
+        |to: &str| format!("Wrote {path}. To run it: meshwright export {path} --to {to} --out launch\n");
+    if let Some(named) = plan.inputs.launcher.as_deref() {
+        return match launch::named(named).map(|launcher| launcher.export(plan)) {
+            Some(Err(error)) => format!("Wrote {path}. {error}\n"),
+            _ => runs(named),
+        };
+    }
+    let starts = |launcher: &&&dyn Launcher| {
+        launcher.runtime() == plan.inputs.runtime.name && launcher.export(plan).is_ok()
+    };
+    launch::ALL
+        .iter()
+        .find(starts)
+        .map_or_else(|| format!("Wrote {path}.\n"), |launcher| runs(launcher.name()))
 }
 
 impl PlanArgs {

@@ -185,8 +185,9 @@ fn export_files(
     if !(1..=MOST_SHARDS).contains(&shards) {
         faults.push(format!("--shards is {shards}, expected 1 to {MOST_SHARDS}"));
     }
-    let study = study.display().to_string();
-    for (what, text) in [("the study's path", study.as_str()), ("--results", results)] {
+    let study = absolute(study);
+    let results = absolute(Path::new(results));
+    for (what, text) in [("the study's path", study.as_str()), ("--results", results.as_str())] {
         if text.is_empty() || text.chars().any(char::is_control) {
             faults.push(format!("{what} is empty or has control characters"));
         }
@@ -194,11 +195,16 @@ fn export_files(
     if !faults.is_empty() {
         return Err(AppError::Usage { faults, hint: None });
     }
-    let files = (engine.files)(&Sharded { name, study, out: results.to_owned(), shards });
+    let files = (engine.files)(&Sharded { name, study, out: results, shards });
     export::write(out, &files, force)?;
     let paths: Vec<String> = files.iter().map(|file| out.join(file.name).display().to_string()).collect();
     output::complain(&format!("Wrote {}. To run it: {}\n", paths.join(", "), engine.start));
     Ok(Ending::Done)
+}
+
+/// The path from the root: the files that name it are started from folders of their own.
+fn absolute(path: &Path) -> String {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned()).display().to_string()
 }
 
 /// A bar with rate and time left, on a terminal only.

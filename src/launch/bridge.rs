@@ -187,5 +187,11 @@ fn flags(document: &Document) -> FlagSet {
         let value = value.trim_matches(['\'', '"']).to_owned();
         (flag, if matches!(value.as_str(), "True" | "true") { String::new() } else { value })
     };
-    FlagSet::new(fields.into_iter().map(flag).collect(), variables)
+    let mut flags: BTreeMap<String, String> = fields.into_iter().map(flag).collect();
+    // Recipes train in mixed bf16 unless they are told otherwise.
+    if !["--bf16", "--fp16"].iter().any(|name| flags.contains_key(*name)) {
+        let half = flags.get("--mixed-precision").is_some_and(|recipe| recipe.starts_with("fp16"));
+        flags.insert(if half { "--fp16" } else { "--bf16" }.to_owned(), String::new());
+    }
+    FlagSet::new(flags, variables)
 }

@@ -3,6 +3,7 @@
 use super::Flag;
 use crate::plan::Plan;
 use cluster_profiles::Precision;
+use cost_models::runtime::AttentionKernel;
 use cost_models::{Dtype, Optimizer};
 
 /// The flags; what Megatron-LM cannot run is added to `reasons`.
@@ -17,6 +18,7 @@ pub fn flags(plan: &Plan, reasons: &mut Vec<String>) -> Vec<Flag> {
     }
     flags.extend(optimizer(plan));
     flags.extend([
+        Flag::value("--attention-backend", attention(plan)),
         Flag::switch("--no-create-attention-mask-in-dataloader"),
         Flag::value("--train-iters", 100),
         Flag::value("--lr", "3e-4"),
@@ -29,6 +31,15 @@ pub fn flags(plan: &Plan, reasons: &mut Vec<String>) -> Vec<Flag> {
         Flag::switch("--log-throughput"),
     ]);
     flags
+}
+
+/// The kernel that the plan's time counts on; left to itself, Transformer Engine picks by GPU and installation.
+fn attention(plan: &Plan) -> &'static str {
+    match plan.inputs.runtime.attention {
+        AttentionKernel::Cudnn => "fused",
+        AttentionKernel::Flash1 | AttentionKernel::Flash2 => "flash",
+        AttentionKernel::Unfused | AttentionKernel::FusedSoftmax => "unfused",
+    }
 }
 
 fn precision(plan: &Plan, reasons: &mut Vec<String>) -> Vec<Flag> {
