@@ -204,6 +204,77 @@ fn half_the_hosts_slow_are_named_with_what_the_others_have() {
     }
 }
 
+/// `nvidia-smi topo -m` of four GPUs with `way` between them.
+fn topology(way: &str) -> String {
+    let mut text = "\tGPU0\tGPU1\tGPU2\tGPU3\tCPU Affinity\n".to_owned();
+    for row in 0..4 {
+        let cells: Vec<&str> = (0..4).map(|column| if column == row { " X " } else { way }).collect();
+        writeln!(text, "GPU{row}\t{}\t0-31", cells.join("\t")).unwrap();
+    }
+    text
+}
+
+#[test]
+fn a_topology_gives_nominal_rates_that_are_not_called_measured() {
+    let bench = Bench::new();
+    // NV12 to each of three is more than an A100 has: a switch shares twelve. NV4 to each of three are twelve as well.
+    for (way, kind, rate) in [
+        ("SYS", "pcie", None),
+        ("NV12", "nvlink", Some(300e9)),
+        ("NV4", "nvlink", Some(300e9)),
+        ("NV1", "nvlink", Some(75e9)),
+    ] {
+        bench.write("topo.txt", topology(way));
+        let answer = bench.import("nvidia-smi topo.txt --base dgx-a100");
+        let node = &answer["cluster"]["groups"][0]["node"];
+        assert_eq!(node["intra"]["kind"], kind, "{way}");
+        let source = node["intra"]["source"].as_str().unwrap();
+        assert!(!source.starts_with("measured"), "{way}: {source}");
+        assert!(answer["holes"].to_string().contains("link inside the domain"), "{}", answer["holes"]);
+        let have = node["intra"]["bandwidth"].as_f64().unwrap();
+        match rate {
+            Some(rate) => assert_eq!(have, rate, "{way}"),
+            None => assert!(have <= 64e9, "{way}: {have}"),
+        }
+    }
+}
+
+#[test]
+fn two_runs_of_one_file_that_disagree_are_a_contradiction() {
+    let run = |rate: f64| {
+        let points: Vec<(f64, f64)> = (10..30).map(|p| (2f64.powi(p), 20e-6 + 2f64.powi(p) / rate)).collect();
+        nccl_tests("all_reduce", 1, 8, GPU, &points)
+    };
+    let bench = Bench::new();
+    bench.write("two.log", run(270e9) + &run(115e9)).write("same.log", run(270e9) + &run(270e9));
+    let two = bench.import("nccl-tests two.log")["contradictions"].to_string();
+    assert!(two.contains("all_reduce over 8 ranks: ") && two.contains("two.log, lines"), "{two}");
+    assert_eq!(bench.import("nccl-tests same.log")["contradictions"].as_array().unwrap().len(), 0);
+}
+
+#[test]
+fn tags_of_mpirun_change_nothing() {
+    let (plain, tagged) = (Bench::new(), Bench::new());
+    plain.write("all_reduce.log", table());
+    let lines: Vec<String> = table().lines().map(|line| format!("[1,0]<stdout>: {line}\n")).collect();
+    tagged.write("all_reduce.log", lines.concat());
+    let words = "nccl-tests all_reduce.log";
+    assert_eq!(plain.import(words), tagged.import(words));
+}
+
+#[test]
+fn a_test_that_failed_is_said() {
+    let text = table();
+    let at = text.find("\n     1048576").unwrap() + 1;
+    let bench = Bench::new();
+    let failure = "node-0: Test NCCL failure common.cu:1279 'unhandled cuda error'\n";
+    bench.write("all_reduce.log", text[..at].to_owned() + failure);
+    let answer = bench.import("nccl-tests all_reduce.log");
+    assert_eq!(answer["curves"][0]["sizes"], 10);
+    let says = format!("line {}: the test FAILED", line_of(&text, 1 << 20));
+    assert!(answer["notes"].to_string().contains(&says), "{}", answer["notes"]);
+}
+
 #[test]
 #[ignore = "writes 900 MB: cargo test --test profile_faults -- --ignored"]
 fn ten_million_lines_are_read_in_bounded_memory() {

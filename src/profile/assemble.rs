@@ -49,6 +49,7 @@ pub fn assemble(found: Findings, base: Option<Cluster>, name: &str) -> Result<Im
     cluster.title = format!("{name}, measured; the rest from {base_name}");
     take_gpu(&mut cluster, &mut found);
     take_hosts(&mut cluster, &mut found);
+    take_fabric(&mut cluster, &mut found);
     take_links(&mut cluster, &found);
     take_sets(&mut cluster, &mut found);
     take_shape(&mut cluster, &mut found);
@@ -269,6 +270,55 @@ fn take_shape(cluster: &mut Cluster, found: &mut Findings) {
         && !cluster.leaves.is_empty()
     {
         cluster.oversubscription = ratio.clamp(1.0, 1024.0);
+    }
+}
+
+/// NVLinks of a GPU and the rate of one in bytes per second per direction, by the GPU's name (NVIDIA's datasheets).
+fn nvlinks(gpu: &str) -> Option<(u32, f64)> {
+    let kinds: [(&[&str], (u32, f64)); 4] = [
+        (&["V100"], (6, 25e9)),
+        (&["A100", "A800"], (12, 25e9)),
+        (&["H100", "H200", "H800", "H20", "GH200"], (18, 25e9)),
+        (&["B200", "B300", "GB200", "GB300"], (18, 50e9)),
+    ];
+    let model = gpu.split('-').next().unwrap_or_default().to_uppercase();
+    kinds.into_iter().find(|(names, _)| names.contains(&model.as_str())).map(|(_, links)| links)
+}
+
+/// The link inside the domain as a topology shows it: its kind is known, its rate is nominal and never measured.
+fn take_fabric(cluster: &mut Cluster, found: &mut Findings) {
+    let Some(fabric) = found.fabric.clone() else { return };
+    let mut changed = false;
+    for group in &mut cluster.groups {
+        let (host, link) = (group.node.host.clone(), &mut group.node.intra);
+        let before = link.bandwidth.get();
+        let kind = if fabric.pair > 0 { "nvlink" } else { "pcie" };
+        if link.kind == kind && (link.source.starts_with("measured: ") || kind == "pcie") {
+            continue;
+        }
+        let (rate, text) = match nvlinks(&group.gpu.name) {
+            _ if kind == "pcie" => {
+                let known = if host.kind == "pcie" { host.bandwidth.get() } else { 32e9 };
+                (known, "no NVLink; PCIe at the rate to the host".to_owned())
+            }
+            Some((most, rate)) => {
+                // Links to all neighbours together cannot be more than the GPU has: then a switch shares them.
+                let links = if fabric.all <= most { fabric.all } else { fabric.pair };
+                (f64::from(links) * rate, format!("{links} NVLinks of {:.0} GB/s a GPU", rate / 1e9))
+            }
+            None => (before, format!("{} NVLinks to a neighbour; rate of the base", fabric.pair)),
+        };
+        link.kind = kind.to_owned();
+        link.bandwidth = BytesPerSecond(rate);
+        link.source = format!("assumed, not measured: {text} ({}); latency as before", fabric.origin);
+        changed |= (rate / before - 1.0).abs() > 0.25;
+    }
+    if changed {
+        let all = cluster.collectives.len();
+        cluster.collectives.retain(|curve| curve.per_domain < curve.ranks);
+        if cluster.collectives.len() < all {
+            found.note("collective curves of the base inside the domain belong to another link: left out");
+        }
     }
 }
 

@@ -121,7 +121,11 @@ fn contradictions(group: &Group, parts: &[Curve], found: &mut Findings) {
                 .iter()
                 .filter_map(|(size, time)| Some(time.get() / others.get(&(size.get() as u64))?))
                 .collect();
-            let Some(ratio) = median(&ratios) else { continue };
+            // Small messages are all latency: the largest third speaks for the rates.
+            let large = &ratios[ratios.len() - ratios.len().div_ceil(3)..];
+            let apart = |ratio: &f64| ratio.max(1.0 / ratio);
+            let candidates = [median(&ratios), median(large)].into_iter().flatten();
+            let Some(ratio) = candidates.max_by(|a, b| apart(a).total_cmp(&apart(b))) else { continue };
             if !(1.0 / CONTRADICTION..=CONTRADICTION).contains(&ratio) {
                 found.contradictions.push(format!(
                     "{} over {} ranks: {} is {:.0} % {} than {}; their middle is used",

@@ -7,6 +7,9 @@ use cluster_profiles::{
 use serde::Serialize;
 use std::collections::BTreeMap;
 
+/// Runs of one file that are kept apart.
+const MOST_RUNS: u32 = 16;
+
 /// Where something was read.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Origin {
@@ -49,6 +52,8 @@ pub struct Group {
 pub struct Curve {
     /// Where they come from.
     pub origin: Origin,
+    /// Number of the run in its file, where it tells them apart.
+    pub run: u32,
     /// Seconds by bytes of the full tensor.
     pub times: BTreeMap<u64, Samples>,
 }
@@ -134,6 +139,17 @@ pub struct MeasuredRun {
     pub max_reserved_bytes: Option<f64>,
 }
 
+/// NVLinks as a topology shows them; none between any GPUs where the counts are 0.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fabric {
+    /// Fewest from a GPU to one of its neighbours.
+    pub pair: u32,
+    /// Fewest of a GPU to all of its neighbours together.
+    pub all: u32,
+    /// Where it was read.
+    pub origin: Origin,
+}
+
 /// Everything found so far.
 #[derive(Debug, Clone, Default)]
 pub struct Findings {
@@ -153,6 +169,8 @@ pub struct Findings {
     pub links: Vec<LinkOverride>,
     /// Facts about the links of a node.
     pub link_facts: Vec<(LinkPlace, LinkFact)>,
+    /// NVLinks of the GPUs of a node.
+    pub fabric: Option<Fabric>,
     /// Network interfaces of a node, with where it was read.
     pub nics: Vec<(u32, Origin)>,
     /// GPUs of a node, with where it was read.
@@ -219,13 +237,19 @@ impl Findings {
 
     /// A time of `size` bytes for `group`, in the curve of `origin`'s file.
     pub fn time(&mut self, group: Group, origin: &Origin, size: u64, seconds: f64) {
+        self.time_of_run(group, origin, 0, size, seconds);
+    }
+
+    /// The same in the curve of one run in the file; runs beyond [`MOST_RUNS`] share one.
+    pub fn time_of_run(&mut self, group: Group, origin: &Origin, run: u32, size: u64, seconds: f64) {
+        let run = run.min(MOST_RUNS);
         let curves = self.curves.entry(group).or_default();
-        let position =
-            curves.iter().position(|c| c.origin.file == origin.file && c.origin.tool == origin.tool);
+        let same = |c: &Curve| c.run == run && c.origin.file == origin.file && c.origin.tool == origin.tool;
+        let position = curves.iter().position(same);
         let curve = match position {
             Some(index) => &mut curves[index],
             None => {
-                curves.push(Curve { origin: origin.clone(), times: BTreeMap::new() });
+                curves.push(Curve { origin: origin.clone(), run, times: BTreeMap::new() });
                 let last = curves.len() - 1;
                 &mut curves[last]
             }

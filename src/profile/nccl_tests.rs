@@ -84,6 +84,7 @@ struct Run {
     ranks: Ranks,
     columns: Vec<String>,
     date: Option<String>,
+    table: u32,
     rows: u64,
     last_row: u64,
     closed: bool,
@@ -150,14 +151,8 @@ fn rank_line(line: &str) -> Option<(u32, u32, String, String)> {
     Some((rank, group, host, gpu))
 }
 
-/// The line without what mpirun or srun put before it (`[1,0]<stdout>:`, `0: `).
+/// The line without the task that `srun --label` puts before it (`0: `).
 fn untagged(line: &str) -> &str {
-    if let Some((tag, rest)) = line.split_once('>')
-        && tag.starts_with('[')
-        && tag.contains('<')
-    {
-        return rest.strip_prefix(':').unwrap_or(rest);
-    }
     match line.split_once(": ") {
         Some((tag, rest)) if !tag.is_empty() && tag.bytes().all(|b| b.is_ascii_digit()) => rest,
         _ => line,
@@ -180,6 +175,14 @@ fn text(tool: &str, input: &Input, found: &mut Findings) -> Result<(), AppError>
             comment(&line, &mut run, &mut tables);
         } else if line.starts_with(|c: char| c.is_ascii_digit()) && !run.columns.is_empty() && !run.closed {
             row(tool, input, &lines, &line, &mut run, command, found)?;
+        } else if failed(&line) {
+            let text: String = line.chars().take(80).collect();
+            found.note(format!(
+                "{}, line {}: the test FAILED (`{text}`); only the rows before it are used, larger sizes are extrapolated",
+                input.name(),
+                lines.number()
+            ));
+            run.closed = true;
         } else if let Some(test) = test_named(&line) {
             command = Some(test);
         }
@@ -202,6 +205,11 @@ fn text(tool: &str, input: &Input, found: &mut Findings) -> Result<(), AppError>
     Ok(())
 }
 
+/// `node-1: Test NCCL failure common.cu:279 'unhandled cuda error'`, and the same of CUDA.
+fn failed(line: &str) -> bool {
+    ["Test NCCL failure", "Test CUDA failure"].iter().any(|sign| line.contains(sign))
+}
+
 fn comment(line: &str, run: &mut Run, tables: &mut u32) {
     if let Some(test) = test_named(line) {
         run.test = Some(test);
@@ -211,6 +219,7 @@ fn comment(line: &str, run: &mut Run, tables: &mut u32) {
         run.columns = words.iter().map(|word| (*word).to_owned()).collect();
         run.closed = false;
         *tables += 1;
+        run.table = *tables;
     }
     run.closed |= line.contains("Avg bus bandwidth");
 }
@@ -330,7 +339,7 @@ fn row(
             lines: Some((row.line, row.line)),
             date: run.date.clone(),
         };
-        found.time(group, &origin, row.size, row.time);
+        found.time_of_run(group, &origin, run.table, row.size, row.time);
     }
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! `nvidia-smi topo -m`: how the GPUs and interfaces of one node hang together.
 
-use super::findings::{Findings, LinkFact, LinkPlace, Origin};
+use super::findings::{Fabric, Findings, Origin};
 use super::source::Input;
 use crate::error::AppError;
 use std::collections::BTreeSet;
@@ -65,7 +65,7 @@ pub fn import(input: &Input, found: &mut Findings) -> Result<(), AppError> {
 
 /// `NV18`: eighteen bonded NVLinks.
 fn bonded(cell: &str) -> Option<u32> {
-    cell.strip_prefix("NV").and_then(|count| count.parse().ok())
+    cell.strip_prefix("NV").and_then(|count| count.parse().ok()).filter(|count| (1..=64).contains(count))
 }
 
 fn tell(names: &[String], rows: &[Vec<String>], origin: &Origin, found: &mut Findings) {
@@ -80,15 +80,13 @@ fn tell(names: &[String], rows: &[Vec<String>], origin: &Origin, found: &mut Fin
     };
     let smallest = gpus.iter().map(|gpu| domain(*gpu)).min().unwrap_or(1);
     let linked = smallest > 1;
-    let kind = if linked { "nvlink" } else { "pcie" };
-    let fact = LinkFact {
-        kind: Some(kind.to_owned()),
-        bandwidth: None,
-        latency: None,
-        per_nic: false,
+    let links =
+        |gpu: &usize| gpus.iter().filter_map(|other| bonded(&rows[*gpu][*other])).collect::<Vec<u32>>();
+    found.fabric = Some(Fabric {
+        pair: if linked { gpus.iter().flat_map(links).min().unwrap_or(0) } else { 0 },
+        all: if linked { gpus.iter().map(|gpu| links(gpu).iter().sum()).min().unwrap_or(0) } else { 0 },
         origin: origin.clone(),
-    };
-    found.link_facts.push((LinkPlace::Intra, fact));
+    });
     if linked && smallest < gpus.len() {
         found.domain = Some((smallest as u32, origin.clone()));
         found.note(format!(
@@ -102,7 +100,7 @@ fn tell(names: &[String], rows: &[Vec<String>], origin: &Origin, found: &mut Fin
         found.note(format!("pairs of GPUs have different numbers of NVLinks: {counts:?}"));
     }
     near_interfaces(names, rows, &gpus, &nics, found);
-    found.note("topo -m has no rates and no host names: rates are the base's");
+    found.note("topo -m has no rates and no host names: rates are nominal, not measured");
 }
 
 /// Interfaces that GPUs share, and GPUs without one nearby.

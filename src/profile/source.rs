@@ -71,7 +71,8 @@ impl Input {
         let mut start = [0_u8; 512];
         let fail = |source| AppError::File { action: "read", path: self.path.clone(), source };
         let read = self.open()?.read(&mut start).map_err(fail)?;
-        Ok(start[..read].iter().find(|b| !b.is_ascii_whitespace()).is_some_and(|b| matches!(b, b'{' | b'[')))
+        let text = String::from_utf8_lossy(&start[..read]);
+        Ok(untagged(&text).trim_start().starts_with(['{', '[']))
     }
 
     /// An error at a line.
@@ -126,7 +127,7 @@ impl Lines<'_> {
         }
         strip_colours(&mut self.buffer);
         match std::str::from_utf8(&self.buffer) {
-            Ok(text) => Ok(Some(text)),
+            Ok(text) => Ok(Some(untagged(text))),
             Err(error) => {
                 let at = error.valid_up_to() + 1;
                 Err(self.input.fault(self.number, format!("no UTF-8 text (byte {at} of the line)")))
@@ -145,6 +146,13 @@ impl Lines<'_> {
     pub fn fault(&self, message: impl AsRef<str>) -> AppError {
         self.input.fault(self.number, message)
     }
+}
+
+/// The line without the rank that `mpirun --tag-output` puts before it: `[1,0]<stdout>:`, `[job@1,0]<stderr>: `.
+fn untagged(line: &str) -> &str {
+    let Some((tag, rest)) = line.split_once('>') else { return line };
+    let own = tag.starts_with('[') && (tag.ends_with("]<stdout") || tag.ends_with("]<stderr"));
+    if own && !tag.contains('\n') { rest.strip_prefix(':').unwrap_or(rest) } else { line }
 }
 
 /// Removes terminal colour codes (`ESC [ ... letter`).
