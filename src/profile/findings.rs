@@ -240,7 +240,7 @@ impl Findings {
         self.time_of_run(group, origin, 0, size, seconds);
     }
 
-    /// The same in the curve of one run in the file; runs beyond [`MOST_RUNS`] share one.
+    /// The same in the curve of one run in the file; runs beyond `MOST_RUNS` share one.
     pub fn time_of_run(&mut self, group: Group, origin: &Origin, run: u32, size: u64, seconds: f64) {
         let run = run.min(MOST_RUNS);
         let curves = self.curves.entry(group).or_default();
