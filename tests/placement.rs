@@ -2,28 +2,12 @@
 
 #![allow(clippy::expect_used, clippy::unwrap_used)]
 
+mod program;
+
+use program::{json, meshwright, text};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
-
-fn meshwright(args: &[&str], folder: &Path) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_meshwright"))
-        .args(args)
-        .current_dir(folder)
-        .stdin(Stdio::null())
-        .output()
-        .expect("the binary runs")
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).expect("output is UTF-8")
-}
-
-fn json(output: &Output) -> Value {
-    assert!(output.status.success(), "{}", text(&output.stderr));
-    serde_json::from_slice(&output.stdout).expect("stdout is one JSON document")
-}
 
 fn profile(name: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/clusters").join(name);

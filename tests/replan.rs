@@ -2,29 +2,13 @@
 
 #![allow(clippy::expect_used, clippy::unwrap_used)]
 
+mod program;
+
 use meshwright::plan::Plan;
 use meshwright::replan::movement;
+use program::{json, meshwright, text};
 use serde_json::Value;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
-
-fn meshwright(args: &[&str], folder: &Path) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_meshwright"))
-        .args(args)
-        .current_dir(folder)
-        .stdin(Stdio::null())
-        .output()
-        .expect("the binary runs")
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).expect("output is UTF-8")
-}
-
-fn json(output: &Output) -> Value {
-    assert!(output.status.success(), "{}", text(&output.stderr));
-    serde_json::from_slice(&output.stdout).expect("stdout is one JSON document")
-}
 
 const JOB: [&str; 8] =
     ["--model", "llama-3.1-8b", "--cluster", "dgx-h100", "--seq-len", "4096", "--global-batch", "64"];
