@@ -2,6 +2,7 @@
 
 use crate::error::AppError;
 use crate::files;
+use crate::launch;
 use crate::plan::InputSource;
 use cluster_profiles::{Bytes, Cluster, Precision, catalog};
 use cost_models::{ModelSpec, Runtime, Workload, model};
@@ -72,6 +73,7 @@ pub fn load(source: &Source) -> Result<Inputs, AppError> {
     let spare = whole.gpu_count() > cluster.gpu_count() && !whole.is_even();
     check_precision(&cluster, source.workload.precision)?;
     let runtime = load_runtime(source.runtime, source.launcher)?;
+    check_launcher(source.launcher, &model, &source.workload)?;
     let memory_limit = memory_limit(&cluster, &runtime, source.memory_limit);
     Ok(Inputs {
         model,
@@ -95,6 +97,24 @@ fn check_precision(cluster: &Cluster, precision: Precision) -> Result<(), AppErr
     let message =
         format!("--precision is {}, which {} does not compute in", precision.name(), group.gpu.title);
     Err(AppError::usage(message, format!("use {}", has.join(", "))))
+}
+
+/// A launcher must run the model and the workload in some layout: otherwise nothing that is planned could be started.
+fn check_launcher(name: Option<&str>, model: &ModelSpec, workload: &Workload) -> Result<(), AppError> {
+    let Some(launcher) = name.and_then(launch::named) else { return Ok(()) };
+    let refused = launcher.refuses(model, workload);
+    if refused.is_empty() {
+        return Ok(());
+    }
+    let faults = refused.into_iter().map(|what| format!("--launcher {} cannot run {what}", launcher.name()));
+    let others = launch::ALL.iter().filter(|other| other.refuses(model, workload).is_empty());
+    let others: Vec<&str> = others.map(|other| other.name()).collect();
+    let hint = if others.is_empty() {
+        "no launcher runs it: plan for an engine with --runtime".to_owned()
+    } else {
+        format!("{} can", others.join(", "))
+    };
+    Err(AppError::Usage { faults: faults.collect(), hint: Some(hint) })
 }
 
 impl Inputs {
@@ -171,7 +191,7 @@ fn load_runtime(runtime: Option<&str>, launcher: Option<&str>) -> Result<Runtime
             return Ok(Runtime::from_toml(path, &files::read_text(Path::new(path))?)?);
         }
         (Some(name), _) => name,
-        (None, Some(name)) => crate::cli::inputs::launcher(name)?.runtime(),
+        (None, Some(name)) => return Ok(crate::cli::inputs::launcher(name)?.engine()?),
         (None, None) => DEFAULT_RUNTIME,
     };
     Ok(Runtime::named(name)?)

@@ -119,6 +119,7 @@ fn given(text: &str, world_size: u64) -> Given {
         model: None,
         seq_len: None,
         global_batch: None,
+        micro_batch: None,
     };
     launcher.read(&question).unwrap().unwrap()
 }

@@ -3,7 +3,7 @@
 mod launching;
 
 use cost_models::{ParallelConfig, Recompute};
-use launching::{plan, plans};
+use launching::{plan, plans, plans_on};
 use meshwright::launch::megatron::flag_list;
 use meshwright::launch::{self, Given, LaunchFile, Launcher, Question, document, layers};
 use meshwright::plan::Plan;
@@ -31,7 +31,8 @@ fn read_back(launcher: &dyn Launcher, plan: &Plan, name: &str, text: &str) -> Gi
         cluster: &plan.inputs.cluster,
         model: Some(&plan.inputs.model),
         seq_len: Some(plan.inputs.workload.seq_len),
-        global_batch: None,
+        global_batch: Some(plan.inputs.workload.global_batch),
+        micro_batch: Some(plan.parallel.micro_batch_size),
     };
     let given = launcher.read(&question).unwrap().unwrap_or_else(|error| panic!("{error:?}\n{text}"));
     assert!(given.broken.is_empty(), "{:?}\n{text}", given.broken);
@@ -121,8 +122,13 @@ fn torchtitan_files_read_back() {
             .flat_map(|model| plans(model, "fsdp2", &[2, 3]))
         {
             let files = launch::folder(&plan, launcher(name), &usual()).unwrap();
-            let args = &file(&files, "overrides.args").text;
-            let given = read_back(launcher(name), &plan, "overrides.args", args);
+            let own = if files.iter().any(|file| file.name == "overrides.args") {
+                "overrides.args"
+            } else {
+                "meshwright_plan.py"
+            };
+            let args = &file(&files, own).text;
+            let given = read_back(launcher(name), &plan, own, args);
             assert_eq!(given.parallel, plan.parallel, "{args}");
             assert_eq!(
                 (given.model.name, given.workload),
@@ -153,10 +159,10 @@ fn schedules_that_torch_has_not_are_written_out() {
     };
     let plan = plan("llama-3.1-8b", "fsdp2", &parallel, None).unwrap();
     let files = launch::folder(&plan, launcher("torchtitan"), &usual()).unwrap();
-    let orders = cost_models::schedule::from_torch_csv(&file(&files, "schedule.csv").text).unwrap();
+    let orders = cost_models::schedule::from_torch_csv(&file(&files, "zb-h1.csv").text).unwrap();
     assert_eq!((orders.orders().len(), orders.stages(), orders.microbatches()), (4, 4, 8));
     assert!(
-        file(&files, "meshwright_plan.py").text.contains("pipeline_parallel_schedule_csv = \"schedule.csv\"")
+        file(&files, "meshwright_plan.py").text.contains("pipeline_parallel_schedule_csv = \"zb-h1.csv\"")
     );
 }
 
@@ -169,7 +175,9 @@ fn deepspeed_nanotron_and_accelerate_files_read_back() {
     ];
     for (name, runtime, own, zero_stages) in cases {
         let (mut written, mut refused) = (0, 0);
-        for plan in plans("llama-3.1-8b", runtime, zero_stages) {
+        let sequence_parallel = name == "nanotron";
+        let engine = cost_models::Runtime::named(runtime).unwrap();
+        for plan in plans_on("dgx-h100", "llama-3.1-8b", &engine, zero_stages, sequence_parallel) {
             let Ok(files) = launch::folder(&plan, launcher(name), &usual()) else {
                 refused += 1;
                 continue;
@@ -182,9 +190,6 @@ fn deepspeed_nanotron_and_accelerate_files_read_back() {
             let (mut wanted, mut found) = (plan.parallel.clone(), given.parallel.clone());
             for parallel in [&mut wanted, &mut found] {
                 parallel.etp = 1;
-                if name == "accelerate" {
-                    (parallel.micro_batch_size, parallel.num_microbatches) = (1, 1);
-                }
                 if name == "accelerate" || name == "deepspeed" {
                     (parallel.sequence_parallel, parallel.pp) = (false, 1);
                     parallel.dp_shard = plan.parallel.dp_shard;
@@ -287,7 +292,7 @@ fn scripts_python_json_and_yaml_are_well_formed() {
     accepted(&files, &[".sh", ".sbatch"], "shellcheck", &["-s", "bash", "-e", "SC2016", "-"]);
     accepted(&files, &[".py"], "python3", &["-c", PARSE]);
     for file in files.iter().filter(|file| file.name.ends_with(".json") || file.name.ends_with(".yaml")) {
-        assert!(document::parse(file.name, &file.text).is_ok(), "{}\n{}", file.name, file.text);
+        assert!(document::parse(&file.name, &file.text).is_ok(), "{}\n{}", file.name, file.text);
     }
 }
 
@@ -316,12 +321,139 @@ fn the_planned_order_of_hosts_and_gpus_is_kept_or_refused() {
     assert_eq!(file(&files, "hosts.txt").text, "node1\nnode0\n");
     assert!(file(&files, "launch.sh").text.contains("  7,6,5,4,3,2,1,0\n"));
     assert!(file(&files, "rankfile.mpi").text.starts_with("rank 0=node1 slot=0\n"));
-    planned.placement.ranks.iter_mut().for_each(|seat| seat.host = (seat.rank % 2) as u32);
-    planned.placement.ranks.iter_mut().for_each(|seat| seat.gpu = (seat.rank / 2) as u32);
-    let error = launch::folder(&planned, launcher("megatron"), layers::ALL).unwrap_err();
-    assert!(error.to_string().contains("more than one host"), "{error}");
+    let scattered = scattered(&planned);
+    let error = launch::folder(&scattered, launcher("megatron"), layers::ALL).unwrap_err().to_string();
+    assert!(
+        error.contains("more than one host") && error.contains("--layer slurm-tasks, mpi keeps"),
+        "{error}"
+    );
     planned.stages.0.clear();
     assert!(launch::folder(&planned, launcher("megatron"), layers::ALL).is_err());
+}
+
+/// Even ranks on one host, odd ones on the other.
+fn scattered(planned: &Plan) -> Plan {
+    let mut plan = planned.clone();
+    for seat in &mut plan.placement.ranks {
+        (seat.host, seat.gpu) = ((seat.rank % 2) as u32, (seat.rank / 2) as u32);
+    }
+    plan
+}
+
+/// Runs a script of a launch folder with `scontrol` and `srun` that only say what they were asked.
+fn run_batch_script(folder: &std::path::Path, script: &str, submitted_from: &std::path::Path) -> String {
+    let tools = folder.join("tools");
+    std::fs::create_dir_all(&tools).unwrap();
+    let command = folder.join("launch").join(script);
+    let scontrol = format!(
+        "#!/usr/bin/env bash\nif [[ $2 == job ]]; then echo '   Command={}'; else printf '%s\\n' node0 node1; fi\n",
+        command.display()
+    );
+    let srun = "#!/usr/bin/env bash\necho \"$PWD|$MASTER_ADDR|$*\"; cat \"$SLURM_HOSTFILE\"\n";
+    for (name, text) in [("scontrol", scontrol.as_str()), ("srun", srun)] {
+        std::fs::write(tools.join(name), text).unwrap();
+        assert!(Command::new("chmod").arg("+x").arg(tools.join(name)).status().unwrap().success());
+    }
+    // Slurm runs a copy from a folder of its own.
+    let spool = folder.join("spool");
+    std::fs::create_dir_all(&spool).unwrap();
+    std::fs::copy(&command, spool.join("slurm_script")).unwrap();
+    let output = Command::new("bash")
+        .arg(spool.join("slurm_script"))
+        .current_dir(submitted_from)
+        .env("PATH", format!("{}:/usr/bin:/bin", tools.display()))
+        .envs([("SLURM_JOB_ID", "7"), ("SLURM_JOB_NODELIST", "node[0-1]")])
+        .env("SLURM_SUBMIT_DIR", submitted_from)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn write_folder(folder: &std::path::Path, files: &[LaunchFile]) {
+    std::fs::create_dir_all(folder).unwrap();
+    for file in files {
+        std::fs::write(folder.join(&*file.name), &file.text).unwrap();
+        if file.executable {
+            assert!(
+                Command::new("chmod").arg("+x").arg(folder.join(&*file.name)).status().unwrap().success()
+            );
+        }
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn batch_scripts_find_their_folder_and_keep_the_order() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().canonicalize().unwrap();
+    let parallel = ParallelConfig { dp_shard: 16, num_microbatches: 2, ..ParallelConfig::default() };
+    let mut planned = plan("llama-3.1-8b", "megatron-core", &parallel, None).unwrap();
+    planned.placement.ranks.iter_mut().for_each(|seat| seat.host = 1 - seat.host);
+    let layers: Vec<_> =
+        ["torchrun", "slurm", "slurm-tasks"].map(|name| layers::named(name).unwrap()).to_vec();
+    write_folder(&root.join("launch"), &launch::folder(&planned, launcher("megatron"), &layers).unwrap());
+    for from in [root.clone(), root.join("launch")] {
+        let told = run_batch_script(&root, "job.sbatch", &from);
+        assert!(told.starts_with(&format!("{}|node1|", root.join("launch").display())), "{told}");
+        assert!(told.ends_with("\nnode1\nnode0\n"), "{told}");
+        let told = run_batch_script(&root, "job_tasks.sbatch", &from);
+        assert!(told.ends_with(&("node1\n".repeat(8) + &"node0\n".repeat(8))), "{told}");
+    }
+    // Ranks that are not numbered node by node: one line of the host file for each.
+    let scattered = scattered(&planned);
+    let tasks = [layers::named("slurm-tasks").unwrap(), layers::named("mpi").unwrap()];
+    let files = launch::folder(&scattered, launcher("megatron"), &tasks).unwrap();
+    let ranks = &file(&files, "rankfile.mpi").text;
+    assert!(ranks.starts_with("rank 0=node0 slot=0\nrank 1=node1 slot=0\nrank 2=node0 slot=1\n"), "{ranks}");
+    write_folder(&root.join("launch"), &files);
+    let told = run_batch_script(&root, "job_tasks.sbatch", &root);
+    assert!(told.ends_with(&"node0\nnode1\n".repeat(8)), "{told}");
+    let left: Vec<_> =
+        std::fs::read_dir(root.join("launch")).unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert!(
+        left.iter().all(|name| !name.to_string_lossy().starts_with("hosts.") || name == "hosts.txt"),
+        "{left:?}"
+    );
+}
+
+/// The variables that a launcher's script asks for reach the other hosts.
+#[test]
+fn variables_of_the_user_are_carried() {
+    let parallel = ParallelConfig { dp_shard: 16, num_microbatches: 2, ..ParallelConfig::default() };
+    let planned = plan("llama-3.1-8b", "megatron-core", &parallel, None).unwrap();
+    for launcher in launch::ALL {
+        let Ok(exported) = launcher.export(&planned) else { continue };
+        let text = exported.job.prepare + &exported.job.command;
+        for word in text.split(|c: char| !c.is_ascii_uppercase() && c != '_') {
+            let asked = word.ends_with("_SCRIPT") || word.ends_with("_PATH") || word.ends_with("_CONFIG");
+            let ours = word.len() > 6 && asked && word != "JAX_CONFIG";
+            assert!(!ours || layers::CARRIED.contains(&word), "{}: {word}", launcher.name());
+        }
+    }
+}
+
+/// The mesh axes of MaxText multiply to the GPUs, inside a node and across.
+#[test]
+fn maxtext_axes_multiply_to_the_gpus() {
+    let mut written = 0;
+    for model in ["llama-3.1-8b", "qwen3-30b-a3b"] {
+        for plan in plans(model, "jax", &[1, 3]) {
+            let Ok(files) = launch::folder(&plan, launcher("maxtext"), &usual()) else { continue };
+            let product = |kind: &str| -> u64 {
+                let lines = file(&files, "overrides.txt").text.lines();
+                let axes = lines.filter(|line| line.starts_with(kind) && line.contains("_parallelism="));
+                axes.map(|line| line.rsplit('=').next().unwrap().parse::<u64>().unwrap()).product()
+            };
+            let node = u64::from(plan.inputs.cluster.main().node.gpus);
+            assert_eq!(
+                (product("ici_"), product("ici_") * product("dcn_")),
+                (node, plan.parallel.world_size())
+            );
+            written += usize::from(plan.parallel.ep > 1) + 1;
+        }
+    }
+    assert!(written > 20, "{written}");
 }
 
 #[test]
@@ -439,14 +571,14 @@ fn differences_lead_from_one_layout_to_the_other() {
         for pair in plans.windows(2) {
             let (old, new) = (&pair[0].parallel, &pair[1].parallel);
             let line = |(key, value): &launch::Setting| format!("{key} {value}").trim_end().to_owned();
-            let mut lines: Vec<String> = launcher.settings(old).iter().map(line).collect();
-            for change in launch::difference(*launcher, old, new) {
+            let mut lines: Vec<String> = launcher.settings(old, 4096).iter().map(line).collect();
+            for change in launch::difference(*launcher, old, new, 4096) {
                 match change.split_at(2) {
                     ("- ", gone) => lines.retain(|line| line != gone),
                     (_, come) => lines.push(come.to_owned()),
                 }
             }
-            let mut wanted: Vec<String> = launcher.settings(new).iter().map(line).collect();
+            let mut wanted: Vec<String> = launcher.settings(new, 4096).iter().map(line).collect();
             lines.sort();
             wanted.sort();
             assert_eq!(lines, wanted, "{}", launcher.name());
@@ -463,8 +595,8 @@ fn the_cost_of_a_launchers_limits_is_told() {
             cluster: "dgx-h100",
             gpus: Some(gpus),
             workload: cost_models::Workload {
-                global_batch: 64,
-                seq_len: 8192,
+                global_batch: 8,
+                seq_len: 32_768,
                 precision: cluster_profiles::Precision::Bf16,
                 optimizer: cost_models::Optimizer::Adamw,
                 gradient_dtype: None,

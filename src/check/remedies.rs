@@ -8,6 +8,7 @@ use cost_models::schedule::Schedule;
 use cost_models::stages::default_stages;
 use cost_models::{Estimate, ParallelConfig, Recompute, StageMap, TrainingRun, rules};
 use serde::Serialize;
+use solver::Constraints;
 
 /// A change with both its numbers.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -41,11 +42,28 @@ pub struct Subject<'a> {
     pub launcher: Option<&'static dyn Launcher>,
 }
 
-/// Every legal single change, estimated.
+/// Every legal single change, estimated. With a launcher these are the ones that it can state, each once.
 #[must_use]
 pub fn changes(subject: &Subject, before: &Estimate) -> Vec<Remedy> {
-    let variants = variants(subject.run.parallel);
-    variants.into_iter().filter_map(|parallel| remedy(subject, before, parallel)).collect()
+    let none: [&str; 0] = [];
+    let barred = subject.launcher.and_then(|launcher| Constraints::parse(&none, launcher.forbids()).ok());
+    let breaks = |parallel: &ParallelConfig| {
+        barred.as_ref().is_some_and(|barred| barred.first_broken(parallel, subject.run.cluster).is_some())
+    };
+    let already = breaks(subject.run.parallel);
+    let mut changes: Vec<Remedy> = Vec::new();
+    for parallel in variants(subject.run.parallel).into_iter().filter(|p| already || !breaks(p)) {
+        let flags = subject.launcher.map(|launcher| {
+            difference(launcher, subject.run.parallel, &parallel, subject.run.workload.seq_len)
+        });
+        let stated = flags
+            .as_ref()
+            .is_none_or(|flags| !flags.is_empty() && !changes.iter().any(|change| change.flags == *flags));
+        if stated {
+            changes.extend(remedy(subject, before, parallel, flags.unwrap_or_default()));
+        }
+    }
+    changes
 }
 
 /// Changes that free memory: those that fit first, then by what they cost in time.
@@ -68,7 +86,12 @@ pub fn speeding(changes: &[Remedy]) -> Vec<Remedy> {
     list
 }
 
-fn remedy(subject: &Subject, before: &Estimate, parallel: ParallelConfig) -> Option<Remedy> {
+fn remedy(
+    subject: &Subject,
+    before: &Estimate,
+    parallel: ParallelConfig,
+    flags: Vec<String>,
+) -> Option<Remedy> {
     let old = subject.run;
     let stages = stages(&old, &parallel)?;
     let run = TrainingRun { parallel: &parallel, stages: &stages, ..old };
@@ -83,9 +106,7 @@ fn remedy(subject: &Subject, before: &Estimate, parallel: ParallelConfig) -> Opt
     let fits = tightest(&run, &after.memory, subject.memory_limit).left() >= Bytes::ZERO;
     Some(Remedy {
         change: change.collect::<Vec<_>>().join(", "),
-        flags: subject
-            .launcher
-            .map_or_else(Vec::new, |launcher| difference(launcher, old.parallel, &parallel)),
+        flags,
         parallel,
         freed_bytes: was - is,
         step_time_seconds: step,
@@ -144,16 +165,19 @@ fn cp(parallel: &mut ParallelConfig) -> &mut u32 {
     &mut parallel.cp
 }
 
-/// An axis doubled or halved; the data-parallel shards and the microbatches make up for it.
+/// An axis doubled or halved; the data-parallel ranks (the shards, where there are any) and the microbatches make up for
+/// it.
 fn traded(parallel: &ParallelConfig, axis: Axis, double: bool) -> Option<ParallelConfig> {
     let mut changed = parallel.clone();
     let degree = axis(&mut changed);
     *degree = if double { *degree * 2 } else { half(u64::from(*degree))? as u32 };
+    let whole = changed.dp_shard == 1 && changed.dp_replicate > 1;
+    let data = if whole { &mut changed.dp_replicate } else { &mut changed.dp_shard };
     if double {
-        changed.dp_shard = half(u64::from(changed.dp_shard))? as u32;
+        *data = half(u64::from(*data))? as u32;
         changed.num_microbatches *= 2;
     } else {
-        changed.dp_shard *= 2;
+        *data *= 2;
         changed.num_microbatches = half(changed.num_microbatches)?;
     }
     changed.sequence_parallel = changed.tp > 1 && (parallel.sequence_parallel || parallel.tp == 1);

@@ -39,6 +39,9 @@ pub struct CheckArgs {
     /// Sequences of a step, where the configuration does not say.
     #[arg(long, value_name = "SEQUENCES")]
     global_batch: Option<u64>,
+    /// Sequences of a microbatch, where the configuration does not say.
+    #[arg(long, value_name = "SEQUENCES")]
+    micro_batch: Option<u64>,
     /// Memory a GPU may use, such as 74GiB (default: its capacity less a safety margin, as `estimate`).
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     memory_limit: Option<Bytes>,
@@ -111,6 +114,7 @@ fn of_configuration(args: &CheckArgs) -> Result<Check, AppError> {
         model: model.as_ref(),
         seq_len: args.seq_len,
         global_batch: args.global_batch,
+        micro_batch: args.micro_batch,
     };
     let mut given = read(launcher, &question, &origin)?;
     given.assumed.extend(note);
@@ -181,7 +185,12 @@ impl CheckArgs {
         if self.world_size.is_some_and(|gpus| gpus == 0 || gpus > 1 << 20) {
             faults.push("--world-size is from 1 to 1048576".to_owned());
         }
-        for (flag, value) in [("--seq-len", self.seq_len), ("--global-batch", self.global_batch)] {
+        let sizes = [
+            ("--seq-len", self.seq_len),
+            ("--global-batch", self.global_batch),
+            ("--micro-batch", self.micro_batch),
+        ];
+        for (flag, value) in sizes {
             if value.is_some_and(|value| value == 0 || value > 1 << 30) {
                 faults.push(format!("{flag} is from 1 to 1073741824"));
             }

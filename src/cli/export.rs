@@ -40,14 +40,14 @@ pub fn run(args: &ExportArgs) -> Result<Ending, AppError> {
     let origin = args.plan.display().to_string();
     let plan = Plan::from_json(&origin, &files::read_text(&args.plan)?)?;
     let launcher = super::inputs::launcher(&args.to)?;
-    let layers = chosen(&args.layer)?;
+    let layers = chosen(&args.layer, &plan)?;
     let exported = launch::folder(&plan, launcher, &layers).map_err(|error| AppError::Other {
         message: error.to_string(),
         hint: (plan.inputs.launcher.as_deref() != Some(args.to.as_str()))
             .then(|| format!("plan for it: `meshwright plan ... --launcher {}`", args.to)),
     })?;
     write(&args.out, &exported, args.force)?;
-    report(args, &exported, &lost(&plan, &layers))
+    report(args, &exported, &lost(&plan, &layers), &launcher.unstated(&plan))
 }
 
 /// What of the planned placement each layer cannot keep.
@@ -56,8 +56,8 @@ fn lost(plan: &Plan, layers: &[&'static dyn Layer]) -> Vec<(&'static str, &'stat
     layers.iter().filter_map(|layer| Some((layer.name(), layer.loses(&seats)?))).collect()
 }
 
-/// The layers of these names, with what `launch.sh` they start.
-fn chosen(names: &[String]) -> Result<Vec<&'static dyn Layer>, AppError> {
+/// The layers of these names, with the `launch.sh` that most of them start.
+fn chosen(names: &[String], plan: &Plan) -> Result<Vec<&'static dyn Layer>, AppError> {
     let known: Vec<&str> = layers::ALL.iter().map(|layer| layer.name()).collect();
     let unknown: Vec<String> = names
         .iter()
@@ -67,26 +67,43 @@ fn chosen(names: &[String]) -> Result<Vec<&'static dyn Layer>, AppError> {
     if !unknown.is_empty() {
         return Err(AppError::Usage { faults: unknown, hint: Some(format!("use {}", known.join(", "))) });
     }
-    let usual = layers::USUAL.iter().take(1).copied();
-    Ok(usual.chain(names.iter().map(String::as_str)).filter_map(layers::named).collect())
+    let asked: Vec<&'static dyn Layer> = names.iter().filter_map(|name| layers::named(name)).collect();
+    let alone = asked.iter().all(|layer| layer.starts_every_rank());
+    let scattered = Seats::of(plan).is_ok_and(|seats| seats.scattered().is_some());
+    let usual = layers::USUAL.iter().take(usize::from(!(alone && scattered)));
+    Ok(usual.filter_map(|name| layers::named(name)).chain(asked).collect())
 }
 
-fn report(args: &ExportArgs, exported: &[LaunchFile], lost: &[(&str, &str)]) -> Result<Ending, AppError> {
+fn report(
+    args: &ExportArgs,
+    exported: &[LaunchFile],
+    lost: &[(&str, &str)],
+    unstated: &[String],
+) -> Result<Ending, AppError> {
     let paths: Vec<String> =
-        exported.iter().map(|file| args.out.join(file.name).display().to_string()).collect();
+        exported.iter().map(|file| args.out.join(&*file.name).display().to_string()).collect();
     match args.format {
         Format::Json => {
             let lost: Vec<_> = lost
                 .iter()
                 .map(|(layer, what)| serde_json::json!({ "layer": layer, "what": what }))
                 .collect();
-            let document = serde_json::json!({ "launcher": args.to, "files": paths, "lost": lost });
+            let document = serde_json::json!({
+                "launcher": args.to, "files": paths, "lost": lost, "unstated": unstated,
+            });
             output::say(&output::json(&document)?);
         }
         Format::Human => {
             output::complain(&format!("Wrote {}\n", paths.join(", ")));
             for (layer, what) in lost {
                 output::complain(&format!("{layer} does not keep {what}\n"));
+            }
+            if !unstated.is_empty() {
+                let facts = unstated.join(", ");
+                output::complain(&format!(
+                    "the files of {} do not state (`check` asks for it): {facts}\n",
+                    args.to
+                ));
             }
         }
     }
@@ -99,7 +116,7 @@ pub(super) fn write(folder: &Path, exported: &[LaunchFile], force: bool) -> Resu
     std::fs::create_dir_all(folder).map_err(fail)?;
     let existing: Vec<&str> = exported
         .iter()
-        .map(|file| file.name)
+        .map(|file| &*file.name)
         .filter(|name| folder.join(name).symlink_metadata().is_ok())
         .collect();
     if !existing.is_empty() && !force {
@@ -109,7 +126,7 @@ pub(super) fn write(folder: &Path, exported: &[LaunchFile], force: bool) -> Resu
         });
     }
     for file in exported {
-        let path = folder.join(file.name);
+        let path = folder.join(&*file.name);
         files::write_text(&path, &file.text)?;
         if file.executable {
             files::make_executable(&path)?;

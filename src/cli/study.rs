@@ -197,7 +197,7 @@ fn export_files(
     }
     let files = (engine.files)(&Sharded { name, study, out: results, shards });
     export::write(out, &files, force)?;
-    let paths: Vec<String> = files.iter().map(|file| out.join(file.name).display().to_string()).collect();
+    let paths: Vec<String> = files.iter().map(|file| out.join(&*file.name).display().to_string()).collect();
     output::complain(&format!("Wrote {}. To run it: {}\n", paths.join(", "), engine.start));
     Ok(Ending::Done)
 }

@@ -1,12 +1,14 @@
 //! Accelerate 1.15: a configuration file with FSDP2 and `parallelism_config`.
 
 use super::draft::{Draft, left};
-use super::flags::FlagSet;
+use super::flags::{FlagSet, MOST_BATCH};
 use super::layers::{Job, Seats};
-use super::{Exported, Given, LaunchError, LaunchFile, Launcher, Question, ReadError, Setting, degrees};
+use super::{
+    Exported, Given, LaunchError, LaunchFile, Launcher, Question, ReadError, Setting, degrees, shell,
+};
 use crate::plan::Plan;
 use cluster_profiles::Precision;
-use cost_models::{ParallelConfig, Recompute};
+use cost_models::{ModelSpec, Optimizer, ParallelConfig, Recompute, Workload};
 use std::fmt::Write;
 
 /// The launcher.
@@ -27,18 +29,42 @@ impl Launcher for Accelerate {
     }
 
     fn forbids(&self) -> &'static [&'static str] {
-        &["pp>1", "ep>1", "recompute=selective"]
+        &["pp>1", "ep>1", "sp=1", "zero<2", "recompute=selective"]
+    }
+
+    fn refuses(&self, _: &ModelSpec, workload: &Workload) -> Vec<String> {
+        let known = matches!(workload.precision, Precision::Bf16 | Precision::Fp16);
+        if known {
+            Vec::new()
+        } else {
+            vec![format!("{} (only bf16 and fp16 configurations are written)", workload.precision)]
+        }
+    }
+
+    fn unstated(&self, plan: &Plan) -> Vec<String> {
+        let workload = &plan.inputs.workload;
+        let mut facts = vec![
+            format!("the model: --model {}", shell::quote(&plan.inputs.model.name)),
+            format!("--seq-len {}", workload.seq_len),
+            format!("--micro-batch {}", plan.parallel.micro_batch_size),
+            format!("--global-batch {}", workload.global_batch),
+        ];
+        if workload.optimizer != Optimizer::Adamw {
+            facts.push(format!("the optimizer {}", workload.optimizer.name()));
+        }
+        facts
     }
 
     fn export(&self, plan: &Plan) -> Result<Exported, LaunchError> {
         let mut reasons = unfit(plan);
-        let seats = Seats::of(plan).unwrap_or_else(|found| {
-            reasons.extend(found);
-            Seats { hosts: Vec::new(), per_node: 1, devices: Vec::new() }
-        });
-        if !reasons.is_empty() {
-            return Err(LaunchError { launcher: self.name(), reasons });
-        }
+        reasons.extend(self.refuses(&plan.inputs.model, &plan.inputs.workload));
+        let seats = match Seats::of(plan) {
+            Ok(seats) if reasons.is_empty() => seats,
+            other => {
+                reasons.extend(other.err().into_iter().flatten());
+                return Err(LaunchError { launcher: self.name(), reasons });
+            }
+        };
         let job = Job {
             environment: vec![("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True".to_owned())],
             prepare: ": \"${TRAIN_SCRIPT:?set TRAIN_SCRIPT to your training script}\"\n".to_owned(),
@@ -57,7 +83,7 @@ impl Launcher for Accelerate {
         Some(read(question))
     }
 
-    fn settings(&self, p: &ParallelConfig) -> Vec<Setting> {
+    fn settings(&self, p: &ParallelConfig, _: u64) -> Vec<Setting> {
         let mut settings = degrees(&[
             ("parallelism_config_tp_size", p.tp),
             ("parallelism_config_cp_size", p.cp),
@@ -93,11 +119,8 @@ fn unfit(plan: &Plan) -> Vec<String> {
     if matches!(p.recompute, Recompute::Selective | Recompute::Full { layers: Some(_) }) {
         reasons.push(format!("recompute {}: it has one switch, for whole layers", p.recompute));
     }
-    if !matches!(plan.inputs.workload.precision, Precision::Bf16 | Precision::Fp16) {
-        reasons.push(format!(
-            "{} (only bf16 and fp16 configurations are written)",
-            plan.inputs.workload.precision
-        ));
+    if p.sequence_parallel && p.tp > 1 {
+        reasons.push("sequence parallelism: its tensor-parallel ranks keep the whole sequence".to_owned());
     }
     reasons
 }
@@ -227,8 +250,8 @@ fn read(question: &Question) -> Result<Given, ReadError> {
     draft.parallel = ParallelConfig {
         tp,
         cp: cp.saturating_mul(sp),
-        dp_replicate: if fsdp { dp_replicate } else { dp_replicate.saturating_mul(dp_shard) },
-        dp_shard: if fsdp { dp_shard } else { 1 },
+        dp_replicate: if fsdp { dp_replicate } else { 1 },
+        dp_shard: if fsdp { dp_shard } else { dp_replicate.saturating_mul(dp_shard) },
         zero_stage: if !fsdp {
             0
         } else if reshard {
@@ -245,7 +268,7 @@ fn read(question: &Question) -> Result<Given, ReadError> {
         Some("fp8") => Precision::Fp8,
         _ => Precision::Bf16,
     };
-    draft.assumed.push("1 sequence per microbatch: the training script decides".to_owned());
+    draft.parallel.micro_batch_size = draft.micro_batch();
     draft.finish()
 }
 
@@ -311,12 +334,13 @@ fn deepspeed(question: &Question) -> Result<Given, ReadError> {
     draft.waived.extend(["M14", "E2"]);
     let sp = flags.degree("parallelism_config.parallelism_config_sp_size");
     let stage = flags.amount("deepspeed_config.zero_stage").unwrap_or(2).min(3) as u8;
-    let (dp_replicate, dp_shard) = super::draft::shards(left(question.world_size, &[sp]), stage);
-    draft.parallel =
-        ParallelConfig { cp: sp, dp_replicate, dp_shard, zero_stage: stage, ..ParallelConfig::default() };
+    let dp_shard = left(question.world_size, &[sp]);
+    draft.parallel = ParallelConfig { cp: sp, dp_shard, zero_stage: stage, ..ParallelConfig::default() };
     let steps = flags.count("deepspeed_config.gradient_accumulation_steps").unwrap_or(1);
-    let dp = u64::from(dp_replicate) * u64::from(dp_shard);
-    draft.global_batch = question.global_batch.or(Some(dp.saturating_mul(steps)));
-    draft.assumed.push("1 sequence per microbatch: the training script decides".to_owned());
+    let dp = u64::from(dp_shard);
+    let micro_batch = draft.micro_batch();
+    draft.parallel.micro_batch_size = micro_batch;
+    let round = dp.saturating_mul(micro_batch);
+    draft.global_batch = question.global_batch.or(Some(round.saturating_mul(steps).min(MOST_BATCH)));
     draft.finish()
 }

@@ -8,7 +8,7 @@ use super::layers::Job;
 use super::megatron::{self, Flag};
 use super::{Exported, Given, LaunchError, LaunchFile, Launcher, Question, ReadError, Setting};
 use crate::plan::Plan;
-use cost_models::ParallelConfig;
+use cost_models::{ModelSpec, ParallelConfig, Workload};
 use std::collections::BTreeMap;
 
 /// The launcher.
@@ -28,15 +28,28 @@ impl Launcher for Bridge {
         "megatron-core"
     }
 
+    fn refuses(&self, model: &ModelSpec, workload: &Workload) -> Vec<String> {
+        megatron::Megatron.refuses(model, workload)
+    }
+
+    fn unstated(&self, plan: &Plan) -> Vec<String> {
+        vec![
+            format!("the model: --model {}", super::shell::quote(&plan.inputs.model.name)),
+            "in overrides.txt, the attention kernel (recipe.py has it)".to_owned(),
+        ]
+    }
+
     fn export(&self, plan: &Plan) -> Result<Exported, LaunchError> {
         let flags = megatron::flags(plan)
             .map_err(|error| LaunchError { launcher: self.name(), reasons: error.reasons })?;
         let fields: Vec<(String, String)> = flags.iter().filter_map(field).chain(extra(plan)).collect();
         let words: String = fields.iter().map(|(name, value)| format!("{name}={value}\n")).collect();
-        let python: String =
+        let mut python: String =
             fields.iter().map(|(name, value)| format!("    config.{name} = {value}\n")).collect();
+        python.push_str(&attention(&flags));
         let recipe = format!(
-            "\"\"\"Sets what the plan decides on a Megatron-Bridge recipe: `configure(llama31_70b_pretrain_config())`.\"\"\"\n\n\n\
+            "\"\"\"Sets what the plan decides on a Megatron-Bridge recipe: `configure(llama31_70b_pretrain_config())`.\"\"\"\n\n\
+             from megatron.core.transformer.enums import AttnBackend\n\n\n\
              def configure(config):\n{python}    return config\n"
         );
         let job = Job {
@@ -56,12 +69,12 @@ impl Launcher for Bridge {
         Some(megatron::read::given(question))
     }
 
-    fn settings(&self, parallel: &ParallelConfig) -> Vec<Setting> {
+    fn settings(&self, parallel: &ParallelConfig, seq_len: u64) -> Vec<Setting> {
         let field = |(flag, value): Setting| {
             let key = FIELDS.iter().chain(LAYOUT).find(|(name, _)| *name == flag).map(|(_, key)| *key)?;
             Some((key, if value.is_empty() { "True".to_owned() } else { value }))
         };
-        megatron::Megatron.settings(parallel).into_iter().filter_map(field).collect()
+        megatron::Megatron.settings(parallel, seq_len).into_iter().filter_map(field).collect()
     }
 }
 
@@ -101,6 +114,18 @@ const LAYOUT: &[(&str, &str)] = &[
     ("--recompute-method", "model.recompute_method"),
     ("--recompute-num-layers", "model.recompute_num_layers"),
     ("--recompute-modules", "model.recompute_modules"),
+];
+
+/// What recipes set unless they are told otherwise, where Megatron-LM's own default is another.
+const USUAL: &[(&str, &str)] = &[
+    ("--attention-dropout", "0.0"),
+    ("--hidden-dropout", "0.0"),
+    ("--qk-layernorm", ""),
+    ("--moe-grouped-gemm", ""),
+    ("--moe-permute-fusion", ""),
+    ("--moe-router-dtype", "fp32"),
+    ("--moe-aux-loss-coeff", "1e-3"),
+    ("--no-create-attention-mask-in-dataloader", ""),
 ];
 
 /// Flags that a plan decides; the model's sizes are the recipe's.
@@ -148,6 +173,15 @@ fn field(flag: &Flag) -> Option<(String, String)> {
     Some((name, value))
 }
 
+/// The attention kernel, which the configuration takes as an enumeration and not as a word.
+fn attention(flags: &[Flag]) -> String {
+    let backend = flags.iter().find(|flag| flag.name == "--attention-backend");
+    let value = backend.and_then(|flag| flag.values.first());
+    value.map_or_else(String::new, |value| {
+        format!("    config.model.attention_backend = AttnBackend.{value}\n")
+    })
+}
+
 fn extra(plan: &Plan) -> Vec<(String, String)> {
     let seq_len = plan.inputs.workload.seq_len.to_string();
     vec![("model.seq_length".to_owned(), seq_len.clone()), ("dataset.seq_length".to_owned(), seq_len)]
@@ -184,10 +218,13 @@ fn flags(document: &Document) -> FlagSet {
         let known = FIELDS.iter().find(|(_, field)| *field == name).map(|(flag, _)| (*flag).to_owned());
         let last = name.rsplit('.').next().unwrap_or(name);
         let flag = known.unwrap_or_else(|| format!("--{}", last.replace('_', "-")));
-        let value = value.trim_matches(['\'', '"']).to_owned();
+        let value = value.trim_start_matches("AttnBackend.").trim_matches(['\'', '"']).to_owned();
         (flag, if matches!(value.as_str(), "True" | "true") { String::new() } else { value })
     };
     let mut flags: BTreeMap<String, String> = fields.into_iter().map(flag).collect();
+    for (flag, value) in USUAL {
+        flags.entry((*flag).to_owned()).or_insert_with(|| (*value).to_owned());
+    }
     // Recipes train in mixed bf16 unless they are told otherwise.
     if !["--bf16", "--fp16"].iter().any(|name| flags.contains_key(*name)) {
         let half = flags.get("--mixed-precision").is_some_and(|recipe| recipe.starts_with("fp16"));

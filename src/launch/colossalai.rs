@@ -4,7 +4,7 @@ use super::layers::Job;
 use super::{Exported, LaunchError, LaunchFile, Launcher};
 use crate::plan::Plan;
 use cluster_profiles::Precision;
-use cost_models::Recompute;
+use cost_models::{ModelSpec, Recompute, Workload};
 
 /// The launcher.
 #[derive(Debug)]
@@ -23,12 +23,18 @@ impl Launcher for ColossalAi {
         "colossalai"
     }
 
+    fn refuses(&self, _: &ModelSpec, workload: &Workload) -> Vec<String> {
+        let known = matches!(workload.precision, Precision::Bf16 | Precision::Fp16 | Precision::Fp32);
+        if known { Vec::new() } else { vec![format!("{} training", workload.precision)] }
+    }
+
     fn forbids(&self) -> &'static [&'static str] {
         &["cp>1", "schedule=zb-v", "recompute=selective"]
     }
 
     fn export(&self, plan: &Plan) -> Result<Exported, LaunchError> {
-        let reasons = unfit(plan);
+        let mut reasons = unfit(plan);
+        reasons.extend(self.refuses(&plan.inputs.model, &plan.inputs.workload));
         if !reasons.is_empty() {
             return Err(LaunchError { launcher: self.name(), reasons });
         }
@@ -67,9 +73,6 @@ fn unfit(plan: &Plan) -> Vec<String> {
     }
     if p.vpp > 1 && matches!(p.recompute, Recompute::Full { layers: Some(_) }) {
         reasons.push(format!("recompute {} with several chunks (whole chunks)", p.recompute));
-    }
-    if !matches!(plan.inputs.workload.precision, Precision::Bf16 | Precision::Fp16 | Precision::Fp32) {
-        reasons.push(format!("{} training", plan.inputs.workload.precision));
     }
     reasons
 }

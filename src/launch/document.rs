@@ -1,7 +1,7 @@
-//! What people hand in: a shell script or line, or a JSON, YAML or TOML document. Read strictly: too large, too deep and
+//! What people hand in: a shell script or line, the assignments of a Python file, or a JSON, YAML or TOML document. Read strictly: too large, too deep and
 //! doubled keys are refused; nothing is run.
 
-use super::words;
+use super::{python, words};
 use crate::error::AppError;
 use cost_models::model::Strict;
 use serde_json::Value;
@@ -44,6 +44,9 @@ pub fn parse(origin: &str, text: &str) -> Result<Document, AppError> {
     let start = text.trim_start();
     if start.is_empty() {
         return Err(AppError::content(origin, "is empty"));
+    }
+    if python::is_python(origin, text) {
+        return Ok(Document::Tree(Value::Object(python::assignments(text))));
     }
     let json = ends(&[".json"]) || start.starts_with('{');
     let toml = !json && (ends(&[".toml"]) || is_toml(text));

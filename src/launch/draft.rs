@@ -1,5 +1,6 @@
 //! From the degrees that a configuration states to a run: what most launchers' readers share.
 
+use super::flags::FlagFault;
 use super::given::{Given, Question, ReadError, nearest_values, not_planned, violation};
 use cluster_profiles::Precision;
 use cost_models::model::ModelSpec;
@@ -8,6 +9,33 @@ use cost_models::runtime::RuntimeFacts;
 use cost_models::schedule::{Placement, Schedule};
 use cost_models::stages::{default_stages, stages_from_blocks};
 use cost_models::{Dtype, Optimizer, ParallelConfig, Runtime, StageMap, Workload};
+
+/// What a configuration says of state in host memory and of gathered parameters; none leaves the engine's own.
+#[derive(Debug, Default)]
+pub struct StatedMemory {
+    /// Share of the optimizer state in host memory.
+    pub optimizer_offload: Option<f64>,
+    /// Share of the gradients there.
+    pub gradient_offload: Option<f64>,
+    /// Share of the parameters there.
+    pub parameter_offload: Option<f64>,
+    /// Parameters that stay gathered for their next use.
+    pub live_parameters: Option<f64>,
+}
+
+impl StatedMemory {
+    fn set(&self, runtime: &mut Runtime) {
+        let state = &mut runtime.memory.state;
+        for (stated, kept) in [
+            (self.optimizer_offload, &mut state.optimizer_offload),
+            (self.gradient_offload, &mut state.gradient_offload),
+            (self.parameter_offload, &mut state.parameter_offload),
+            (self.live_parameters, &mut state.live_parameters),
+        ] {
+            *kept = stated.unwrap_or(*kept);
+        }
+    }
+}
 
 /// What a reader found.
 #[derive(Debug)]
@@ -32,6 +60,8 @@ pub struct Draft<'a> {
     pub gradient_dtype: Option<Dtype>,
     /// What the configuration states about the engine.
     pub facts: RuntimeFacts,
+    /// What the configuration states about the state of the model.
+    pub memory: StatedMemory,
     /// Blocks per stage, where they are stated.
     pub blocks: Option<Vec<u64>>,
     /// Id of the launcher's rule that the degrees multiply to the GPUs.
@@ -42,6 +72,10 @@ pub struct Draft<'a> {
     pub broken: Vec<Violation>,
     /// Rules of the engine that the launcher does not have.
     pub waived: Vec<&'static str>,
+    /// Values that make no sense, beside those of the flags.
+    pub faults: Vec<FlagFault>,
+    /// Facts that were missed so far, each with the option that gives it.
+    pub missing: Vec<String>,
     /// What was assumed so far.
     pub assumed: Vec<String>,
     /// Keys that start with these are known and change nothing here.
@@ -63,11 +97,14 @@ impl<'a> Draft<'a> {
             optimizer: Optimizer::Adamw,
             gradient_dtype: None,
             facts: RuntimeFacts::default(),
+            memory: StatedMemory::default(),
             blocks: None,
             world_rule: rules[0],
             batch_rule: rules[1],
             broken: Vec::new(),
             waived: vec!["M1", "M12", "M0"],
+            faults: Vec::new(),
+            missing: Vec::new(),
             assumed: Vec::new(),
             passed_over: &[],
         }
@@ -78,6 +115,15 @@ impl<'a> Draft<'a> {
         self.broken.push(violation(id, message, hint));
     }
 
+    /// Sequences of a microbatch where the training script decides: the user's word, or it is missing.
+    pub fn micro_batch(&mut self) -> u64 {
+        self.question.micro_batch.unwrap_or_else(|| {
+            self.missing
+                .push("--micro-batch (sequences of a microbatch: the training script decides)".to_owned());
+            1
+        })
+    }
+
     /// The run.
     ///
     /// # Errors
@@ -86,21 +132,23 @@ impl<'a> Draft<'a> {
         let mut error = ReadError {
             faults: self.question.flags.faults(),
             not_planned: not_planned(self.question.flags, |_| false),
-            ..ReadError::default()
+            missing: std::mem::take(&mut self.missing),
         };
         let model = self.model.take().or_else(|| self.question.model.cloned());
         let seq_len = self.seq_len.or(self.question.seq_len);
-        if model.is_none() {
+        error.faults.append(&mut self.faults);
+        if model.is_none() && error.faults.is_empty() {
             error.missing.push("--model (the configuration does not describe it)".to_owned());
         }
         if seq_len.is_none() {
             error.missing.push("--seq-len (tokens of a sequence)".to_owned());
         }
         let runtime = Runtime::for_run(self.runtime, &self.facts);
-        let (Some(model), Some(seq_len), Ok(runtime), true) = (model, seq_len, runtime, error.is_empty())
+        let (Some(model), Some(seq_len), Ok(mut runtime), true) = (model, seq_len, runtime, error.is_empty())
         else {
             return Err(error);
         };
+        self.memory.set(&mut runtime);
         self.world();
         let global_batch = self.batch();
         let stages = self.stages(&model, &runtime);
@@ -153,7 +201,8 @@ impl<'a> Draft<'a> {
             batch
         });
         self.parallel.num_microbatches = (batch / round).max(1);
-        if !batch.is_multiple_of(round) {
+        let judged = self.broken.iter().any(|rule| rule.id == self.batch_rule);
+        if !judged && !batch.is_multiple_of(round) {
             let message = format!(
                 "a global batch of {batch} is no multiple of micro batch {} x dp {dp}",
                 self.parallel.micro_batch_size
@@ -176,12 +225,6 @@ impl<'a> Draft<'a> {
             None => default_stages(model, &self.parallel, runtime.memory.pipeline.split, placement).ok(),
         }
     }
-}
-
-/// Replicas and shards of `dp` ranks: everything is sharded from ZeRO stage 1 on.
-#[must_use]
-pub const fn shards(dp: u32, zero_stage: u8) -> (u32, u32) {
-    if zero_stage == 0 { (dp, 1) } else { (1, dp) }
 }
 
 /// What is left of the GPUs for data parallelism, at least 1.

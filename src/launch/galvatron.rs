@@ -3,8 +3,9 @@
 use super::layers::Job;
 use super::{Exported, LaunchError, LaunchFile, Launcher};
 use crate::plan::Plan;
-use cost_models::Recompute;
+use cluster_profiles::Precision;
 use cost_models::rules::RecomputeFreedom;
+use cost_models::{ModelSpec, Recompute, Workload};
 use serde_json::json;
 
 /// The launcher.
@@ -24,6 +25,12 @@ impl Launcher for Galvatron {
         "megatron-core"
     }
 
+    /// The strategy has no format: the script of a model trains in bf16 unless it is told otherwise.
+    fn refuses(&self, _: &ModelSpec, workload: &Workload) -> Vec<String> {
+        let known = workload.precision == Precision::Bf16;
+        if known { Vec::new() } else { vec![format!("{} training", workload.precision)] }
+    }
+
     fn forbids(&self) -> &'static [&'static str] {
         &["vpp>1", "ep>1", "zero=1", "recompute=selective"]
     }
@@ -34,7 +41,8 @@ impl Launcher for Galvatron {
     }
 
     fn export(&self, plan: &Plan) -> Result<Exported, LaunchError> {
-        let reasons = unfit(plan);
+        let mut reasons = unfit(plan);
+        reasons.extend(self.refuses(&plan.inputs.model, &plan.inputs.workload));
         if !reasons.is_empty() {
             return Err(LaunchError { launcher: self.name(), reasons });
         }

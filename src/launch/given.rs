@@ -20,6 +20,8 @@ pub struct Question<'a> {
     pub seq_len: Option<u64>,
     /// Sequences of a step, where the user says.
     pub global_batch: Option<u64>,
+    /// Sequences of a microbatch, where the user says.
+    pub micro_batch: Option<u64>,
 }
 
 /// A run as a launcher's configuration states it.

@@ -3,7 +3,8 @@
 use super::layers::Job;
 use super::{Exported, LaunchError, LaunchFile, Launcher};
 use crate::plan::Plan;
-use cost_models::Recompute;
+use cluster_profiles::Precision;
+use cost_models::{ModelSpec, ParallelConfig, Recompute, Workload};
 
 /// The launcher.
 #[derive(Debug)]
@@ -22,6 +23,15 @@ impl Launcher for MaxText {
         "jax"
     }
 
+    fn refuses(&self, _: &ModelSpec, workload: &Workload) -> Vec<String> {
+        let known = workload.precision == Precision::Bf16;
+        if known {
+            Vec::new()
+        } else {
+            vec![format!("{} (only bf16 overrides are written)", workload.precision)]
+        }
+    }
+
     fn forbids(&self) -> &'static [&'static str] {
         &["cp>1", "vpp>1"]
     }
@@ -30,6 +40,7 @@ impl Launcher for MaxText {
         let mut reasons = Vec::new();
         let axes = axes(plan, &mut reasons);
         reasons.extend(unfit(plan));
+        reasons.extend(self.refuses(&plan.inputs.model, &plan.inputs.workload));
         if !reasons.is_empty() {
             return Err(LaunchError { launcher: self.name(), reasons });
         }
@@ -46,17 +57,30 @@ impl Launcher for MaxText {
 /// An axis: its name, inside a node and across nodes.
 type Axis = (&'static str, u64, u64);
 
-/// Degrees from the innermost axis out: what still fits a node goes inside it.
+/// Degrees of the axes, innermost first. The expert axis takes its ranks from the shards, then from the replicas: MaxText
+/// splits the batch over all three.
+fn degrees(p: &ParallelConfig, reasons: &mut Vec<String>) -> [(&'static str, u64); 5] {
+    let (replicas, shards) = (u64::from(p.dp_replicate), u64::from(p.dp_shard));
+    let (data, fsdp) = if p.zero_stage >= 3 { (replicas, shards) } else { (replicas * shards, 1) };
+    let experts = u64::from(p.ep.max(1));
+    let from_shards = (1..=experts.min(fsdp))
+        .rev()
+        .find(|n| experts.is_multiple_of(*n) && fsdp.is_multiple_of(*n))
+        .unwrap_or(1);
+    let rest = experts / from_shards;
+    if !data.is_multiple_of(rest) {
+        reasons
+            .push(format!("ep {experts} with {} data-parallel ranks: expert ranks come from those", p.dp()));
+    }
+    let (fsdp, data) = (fsdp / from_shards, (data / rest).max(1));
+    [("tensor", p.tp.into()), ("expert", experts), ("fsdp", fsdp), ("data", data), ("pipeline", p.pp.into())]
+}
+
+/// What still fits a node goes inside it, from the innermost axis out.
 fn axes(plan: &Plan, reasons: &mut Vec<String>) -> Vec<Axis> {
-    let p = &plan.parallel;
     let mut room = u64::from(plan.inputs.cluster.main().node.gpus);
-    let (data, fsdp) =
-        if p.zero_stage >= 3 { (p.dp_replicate, p.dp_shard) } else { (p.dp_replicate * p.dp_shard, 1) };
-    let fsdp = fsdp / p.ep.max(1).min(fsdp.max(1));
-    let degrees = [("tensor", p.tp), ("expert", p.ep), ("fsdp", fsdp), ("data", data), ("pipeline", p.pp)];
     let mut axes = Vec::new();
-    for (name, degree) in degrees {
-        let degree = u64::from(degree);
+    for (name, degree) in degrees(&plan.parallel, reasons) {
         let inside = (1..=degree.min(room))
             .rev()
             .find(|n| degree.is_multiple_of(*n) && room.is_multiple_of(*n))
@@ -66,13 +90,6 @@ fn axes(plan: &Plan, reasons: &mut Vec<String>) -> Vec<Axis> {
     }
     if room != 1 {
         reasons.push("axes that do not fill a node".to_owned());
-    }
-    let product: u64 = axes.iter().map(|(_, inside, across)| inside * across).product();
-    if product != p.world_size() {
-        reasons.push(format!(
-            "axes that multiply to {product}, not {}: expert ranks come from the sharded data ranks",
-            p.world_size()
-        ));
     }
     axes
 }

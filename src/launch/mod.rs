@@ -14,6 +14,7 @@ pub mod layers;
 mod maxtext;
 pub mod megatron;
 mod nanotron;
+mod python;
 pub mod shell;
 mod torchtitan;
 mod verify;
@@ -22,11 +23,13 @@ mod words;
 pub use given::{Given, Question, ReadError, nearest_divisors, nearest_values, not_planned, violation};
 
 use crate::plan::Plan;
-use cost_models::ParallelConfig;
 use cost_models::rules::RecomputeFreedom;
+use cost_models::runtime::RuntimeFacts;
+use cost_models::{ModelSpec, ParallelConfig, Runtime, RuntimeError, Workload};
 use document::Document;
 use flags::FlagSet;
 use layers::{Job, Layer, Seats, Start};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use thiserror::Error;
 
@@ -34,7 +37,7 @@ use thiserror::Error;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LaunchFile {
     /// File name inside the folder; never a path.
-    pub name: &'static str,
+    pub name: Cow<'static, str>,
     /// Its content.
     pub text: String,
     /// Whether it is to be executable.
@@ -45,13 +48,13 @@ impl LaunchFile {
     /// A file to be read.
     #[must_use]
     pub const fn data(name: &'static str, text: String) -> Self {
-        Self { name, text, executable: false }
+        Self { name: Cow::Borrowed(name), text, executable: false }
     }
 
     /// A script to be run.
     #[must_use]
     pub const fn script(name: &'static str, text: String) -> Self {
-        Self { name, text, executable: true }
+        Self { name: Cow::Borrowed(name), text, executable: true }
     }
 }
 
@@ -73,6 +76,21 @@ pub trait Launcher: Sync {
     fn summary(&self) -> &'static str;
     /// The runtime it starts, as in `catalog runtimes`.
     fn runtime(&self) -> &'static str;
+    /// What the runs that it starts have in common beyond the runtime's profile.
+    fn facts(&self) -> RuntimeFacts {
+        RuntimeFacts::default()
+    }
+
+    /// What of a model and a workload it cannot run, whatever the layout.
+    fn refuses(&self, _model: &ModelSpec, _workload: &Workload) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// What of `plan` its files do not hold, each with the option of `check` that states it.
+    fn unstated(&self, _plan: &Plan) -> Vec<String> {
+        Vec::new()
+    }
+
     /// The files that start `plan`.
     ///
     /// # Errors
@@ -102,9 +120,20 @@ pub trait Launcher: Sync {
         None
     }
 
-    /// The flags or keys that state a layout in this launcher's words; none where its configurations are not read.
-    fn settings(&self, _parallel: &ParallelConfig) -> Vec<Setting> {
+    /// The flags or keys that state a layout for sequences of `seq_len` tokens in this launcher's words; none where its
+    /// configurations are not read.
+    fn settings(&self, _parallel: &ParallelConfig, _seq_len: u64) -> Vec<Setting> {
         Vec::new()
+    }
+}
+
+impl dyn Launcher {
+    /// The engine of the runs that it starts.
+    ///
+    /// # Errors
+    /// The runtime has no profile.
+    pub fn engine(&self) -> Result<Runtime, RuntimeError> {
+        Runtime::for_run(self.runtime(), &self.facts())
     }
 }
 
@@ -118,8 +147,13 @@ fn degrees(pairs: &[(&'static str, u32)]) -> Vec<Setting> {
 
 /// What to take out of a configuration (`-`) and what to put in (`+`) for another layout.
 #[must_use]
-pub fn difference(launcher: &dyn Launcher, old: &ParallelConfig, new: &ParallelConfig) -> Vec<String> {
-    let (old, new) = (launcher.settings(old), launcher.settings(new));
+pub fn difference(
+    launcher: &dyn Launcher,
+    old: &ParallelConfig,
+    new: &ParallelConfig,
+    seq_len: u64,
+) -> Vec<String> {
+    let (old, new) = (launcher.settings(old, seq_len), launcher.settings(new, seq_len));
     let line = |sign: char, (key, value): &Setting| format!("{sign} {key} {value}").trim_end().to_owned();
     let gone = old.iter().filter(|setting| !new.contains(setting)).map(|setting| line('-', setting));
     let come = new.iter().filter(|setting| !old.contains(setting)).map(|setting| line('+', setting));
@@ -179,7 +213,10 @@ pub fn folder(
     if !faults.is_empty() {
         return Err(fail(faults.into_iter().map(|fault| fault.message).collect()));
     }
-    let seats = Seats::of(plan);
+    let seats = Seats::of(plan).and_then(|seats| match layers::unable(&seats, layers) {
+        Some(reason) => Err(vec![reason]),
+        None => Ok(seats),
+    });
     let exported = launcher.export(plan);
     let (Ok(seats), Ok(exported)) = (&seats, &exported) else {
         let own = exported.err().map(|error| error.reasons).unwrap_or_default();

@@ -1,13 +1,13 @@
 //! nanotron (main branch, April 2026): the parts of its YAML that a plan decides.
 
 use super::draft::Draft;
-use super::flags::MOST_BATCH;
+use super::flags::{FlagFault, MOST_BATCH};
 use super::layers::Job;
 use super::{Exported, Given, LaunchError, LaunchFile, Launcher, Question, ReadError, Setting, degrees};
 use crate::plan::Plan;
 use cluster_profiles::Precision;
 use cost_models::model::{self, Activation, Attention, Mlp};
-use cost_models::{Dtype, ModelSpec, ParallelConfig, Recompute};
+use cost_models::{Dtype, ModelSpec, ParallelConfig, Recompute, Workload};
 use serde_json::{Map, Value, json};
 use std::fmt::Write;
 
@@ -28,12 +28,21 @@ impl Launcher for Nanotron {
         "nanotron"
     }
 
+    fn refuses(&self, model: &ModelSpec, workload: &Workload) -> Vec<String> {
+        let mut reasons: Vec<String> = llama(model).err().into_iter().collect();
+        if workload.precision != Precision::Bf16 {
+            reasons.push(format!("{} training", workload.precision));
+        }
+        reasons
+    }
+
     fn forbids(&self) -> &'static [&'static str] {
         &["ep>1", "vpp>1", "recompute=selective", "dp_replicate>1"]
     }
 
     fn export(&self, plan: &Plan) -> Result<Exported, LaunchError> {
-        let reasons = unfit(plan);
+        let mut reasons = unfit(plan);
+        reasons.extend(self.refuses(&plan.inputs.model, &plan.inputs.workload));
         let model = llama(&plan.inputs.model);
         match (model, reasons.is_empty()) {
             (Ok(model), true) => Ok(Exported {
@@ -48,10 +57,7 @@ impl Launcher for Nanotron {
                         .to_owned(),
                 },
             }),
-            (model, _) => {
-                let reasons = reasons.into_iter().chain(model.err()).collect();
-                Err(LaunchError { launcher: self.name(), reasons })
-            }
+            _ => Err(LaunchError { launcher: self.name(), reasons }),
         }
     }
 
@@ -59,7 +65,7 @@ impl Launcher for Nanotron {
         Some(read(question))
     }
 
-    fn settings(&self, p: &ParallelConfig) -> Vec<Setting> {
+    fn settings(&self, p: &ParallelConfig, _: u64) -> Vec<Setting> {
         let mut settings = degrees(&[
             ("parallelism.tp", p.tp),
             ("parallelism.pp", p.pp),
@@ -93,9 +99,6 @@ fn unfit(plan: &Plan) -> Vec<String> {
     }
     if matches!(p.recompute, Recompute::Selective | Recompute::Full { layers: Some(_) }) {
         reasons.push(format!("recompute {} (it recomputes whole layers, all or none)", p.recompute));
-    }
-    if plan.inputs.workload.precision != Precision::Bf16 {
-        reasons.push(format!("{} training", plan.inputs.workload.precision));
     }
     reasons
 }
@@ -219,14 +222,12 @@ fn read(question: &Question) -> Result<Given, ReadError> {
             "1 works".to_owned(),
         );
     }
-    let (dp_replicate, dp_shard) = super::draft::shards(dp, zero_stage.min(1) as u8);
     draft.parallel = ParallelConfig {
         tp,
         pp,
         cp,
         ep: degree("expert_parallel_size"),
-        dp_replicate,
-        dp_shard,
+        dp_shard: dp,
         zero_stage: zero_stage.min(1) as u8,
         sequence_parallel: tp > 1 && flags.text("parallelism.tp_mode") == Some("REDUCE_SCATTER"),
         micro_batch_size: flags.at_most("tokens.micro_batch_size", 1 << 20).unwrap_or(1),
@@ -248,7 +249,11 @@ fn read(question: &Question) -> Result<Given, ReadError> {
     }
     match own_model(question) {
         Ok(model) => draft.model = model,
-        Err(message) => draft.break_rule("N4", format!("model.model_config: {message}"), None),
+        Err(message) => draft.faults.push(FlagFault {
+            flag: "model.model_config".to_owned(),
+            value: message,
+            expected: "sizes that a Llama can have".to_owned(),
+        }),
     }
     draft.finish()
 }

@@ -132,7 +132,8 @@ impl Draft {
         let name = match (&self.runtime, &self.launcher) {
             (Some(name), _) => name.as_str(),
             (None, Some(name)) => {
-                crate::cli::inputs::launcher(name).map_err(|error| error.to_string())?.runtime()
+                let launcher = crate::cli::inputs::launcher(name).map_err(|error| error.to_string())?;
+                return launcher.engine().map_err(|error| error.to_string());
             }
             (None, None) => DEFAULT_RUNTIME,
         };

@@ -38,7 +38,6 @@ fn files(plan: &Plan, launcher: &str) -> Option<BTreeMap<&'static str, String>> 
         "megatron.args",
         "overrides.args",
         "meshwright_plan.py",
-        "schedule.csv",
         "ds_config.json",
         "pipeline.py",
         "accelerate.yaml",
@@ -46,8 +45,7 @@ fn files(plan: &Plan, launcher: &str) -> Option<BTreeMap<&'static str, String>> 
     Some(
         files
             .into_iter()
-            .filter(|file| read.contains(&file.name))
-            .map(|file| (file.name, file.text))
+            .filter_map(|file| Some((*read.iter().find(|name| **name == file.name)?, file.text)))
             .collect(),
     )
 }
@@ -137,6 +135,7 @@ fn ours(
         model: (launcher.name() != "megatron").then_some(&plan.inputs.model),
         seq_len: Some(plan.inputs.workload.seq_len),
         global_batch: None,
+        micro_batch: Some(plan.parallel.micro_batch_size),
     };
     match launcher.read(&question).unwrap() {
         Ok(given) => {

@@ -7,12 +7,23 @@ use cost_models::{Optimizer, ParallelConfig, Recompute, TrainingRun, Workload, r
 use meshwright::inputs::{self, Inputs};
 use meshwright::plan::{InputSource, Plan};
 
+#[allow(dead_code, reason = "not every test that shares this file plans for H100")]
 /// A layout of `model` on H100 nodes for `runtime`, if it keeps the runtime's rules. `blocks` are those of the stages.
 pub fn plan(model: &str, runtime: &str, parallel: &ParallelConfig, blocks: Option<&[u64]>) -> Option<Plan> {
+    plan_on("dgx-h100", model, &Runtime::named(runtime).unwrap(), parallel, blocks)
+}
+
+/// The same on nodes of `cluster`, for an engine.
+pub fn plan_on(
+    cluster: &str,
+    model: &str,
+    runtime: &Runtime,
+    parallel: &ParallelConfig,
+    blocks: Option<&[u64]>,
+) -> Option<Plan> {
     let (model, model_source) = inputs::load_model(model).unwrap();
-    let cluster =
-        cluster_profiles::catalog::cluster("dgx-h100").unwrap().resized(parallel.world_size()).ok()?;
-    let runtime = Runtime::named(runtime).unwrap();
+    let cluster = cluster_profiles::catalog::cluster(cluster).unwrap().resized(parallel.world_size()).ok()?;
+    let runtime = runtime.clone();
     let workload = Workload {
         global_batch: parallel.global_batch(),
         seq_len: model.learned_positions.unwrap_or(4096).min(4096),
@@ -58,6 +69,18 @@ pub fn plan(model: &str, runtime: &str, parallel: &ParallelConfig, blocks: Optio
 #[allow(dead_code, reason = "not every test that shares this file draws all")]
 /// Every combination of a few values of every axis that the runtime accepts.
 pub fn plans(model: &str, runtime: &str, zero_stages: &[u8]) -> Vec<Plan> {
+    let runtime = Runtime::named(runtime).unwrap();
+    plans_on("dgx-h100", model, &runtime, zero_stages, runtime.name != "megatron-deepspeed")
+}
+
+/// The same on nodes of `cluster`, for an engine, with or without sequence parallelism where tp is above 1.
+pub fn plans_on(
+    cluster: &str,
+    model: &str,
+    runtime: &Runtime,
+    zero_stages: &[u8],
+    sequence_parallel: bool,
+) -> Vec<Plan> {
     let mut plans = Vec::new();
     let recomputes = [Recompute::None, Recompute::Full { layers: None }, Recompute::Selective];
     for (tp, pp, vpp) in
@@ -72,17 +95,16 @@ pub fn plans(model: &str, runtime: &str, zero_stages: &[u8]) -> Vec<Plan> {
                     vpp,
                     cp,
                     ep,
-                    dp_shard: if zero_stage == 0 { 1 } else { 4 },
-                    dp_replicate: if zero_stage == 0 { 4 } else { 1 },
+                    dp_shard: 4,
                     zero_stage,
-                    sequence_parallel: tp > 1 && runtime != "megatron-deepspeed",
+                    sequence_parallel: tp > 1 && sequence_parallel,
                     micro_batch_size: 1 + u64::from(tp % 3),
                     num_microbatches: 16,
                     schedule: if vpp > 1 { "interleaved-1f1b" } else { "1f1b" }.to_owned(),
                     recompute,
                     ..ParallelConfig::default()
                 };
-                plans.extend(plan(model, runtime, &parallel, None));
+                plans.extend(plan_on(cluster, model, runtime, &parallel, None));
             }
         }
     }

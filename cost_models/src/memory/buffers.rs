@@ -108,8 +108,11 @@ impl MemoryContext<'_> {
         let traits = &self.traits().state;
         let largest = units.iter().copied().fold(0.0, f64::max);
         let whole: f64 = units.iter().sum();
-        let parameters =
-            if self.parallel.pp > 1 { whole } else { (traits.gathered_units * largest).min(whole) };
+        let parameters = if self.parallel.pp > 1 {
+            whole
+        } else {
+            (traits.gathered_units * largest).max(traits.live_parameters).min(whole)
+        };
         let gradients = (traits.gathered_gradient_units * largest).min(whole);
         self.formats.gathered_parameter() * parameters + self.formats.full_gradient() * gradients
     }

@@ -73,9 +73,16 @@ impl MemoryContext<'_> {
     }
 
     fn add_weights(&self, memory: &mut LayerMemory, layer: &Layer, keep: fn(&Weight) -> bool) {
-        let offload = self.traits().state.optimizer_offload.clamp(0.0, 1.0);
+        let traits = &self.traits().state;
+        let kept = |share: f64| 1.0 - share.clamp(0.0, 1.0);
+        let offload = traits.optimizer_offload.clamp(0.0, 1.0);
         for weight in layer.weights(self.model).iter().filter(|weight| keep(weight)) {
-            memory.state += self.formats.bytes(weight, self.model, &self.shards, offload);
+            let state = self.formats.bytes(weight, self.model, &self.shards, offload);
+            memory.state += StateBytes {
+                parameters: state.parameters * kept(traits.parameter_offload),
+                gradients: state.gradients * kept(traits.gradient_offload),
+                ..state
+            };
             memory.unit_parameters += self.shards.held(weight, self.model);
         }
     }

@@ -50,7 +50,7 @@ impl Engine {
     /// Every rule a layout breaks, in the order of the engine's list.
     #[must_use]
     pub fn broken(&self, facts: &Facts, parallel: &ParallelConfig) -> Vec<Violation> {
-        let rules = self.rules.iter().filter_map(|rule| rule.check(facts, parallel));
+        let rules = self.rules.iter().filter_map(|rule| rule.check(facts, parallel, self.rules));
         let missing =
             MISSING.iter().filter(|missing| (missing.used)(self, parallel)).map(|missing| Violation {
                 id: missing.id.to_owned(),

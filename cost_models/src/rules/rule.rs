@@ -144,27 +144,29 @@ impl Axis {
 }
 
 impl Rule {
-    /// The violation, if the layout breaks the rule.
+    /// The violation, if the layout breaks the rule; its hint keeps those of `rules` about the same axis as well, where that
+    /// is possible.
     #[must_use]
-    pub fn check(&self, facts: &Facts, parallel: &ParallelConfig) -> Option<Violation> {
+    pub fn check(&self, facts: &Facts, parallel: &ParallelConfig, rules: &[&Self]) -> Option<Violation> {
         if (self.holds)(facts, parallel) {
             return None;
         }
         Some(Violation {
             id: self.id.to_owned(),
             message: format!("{}: {}", (self.clash)(facts, parallel), self.statement),
-            hint: self.hint(facts, parallel),
+            hint: self.hint(facts, parallel, rules).or_else(|| self.hint(facts, parallel, &[])),
         })
     }
 
     /// The next lower and the next higher value of the rule's axis that keep it, everything else as it is.
-    fn hint(&self, facts: &Facts, parallel: &ParallelConfig) -> Option<String> {
+    fn hint(&self, facts: &Facts, parallel: &ParallelConfig, rules: &[&Self]) -> Option<String> {
         let (low, high) = self.axis.hint_range();
         let now = self.axis.get(parallel);
         let mut trial = parallel.clone();
         let mut works = |value: &u64| {
             self.axis.set(&mut trial, *value);
-            (self.holds)(facts, &trial)
+            let others = rules.iter().filter(|rule| rule.axis == self.axis);
+            (self.holds)(facts, &trial) && others.into_iter().all(|rule| (rule.holds)(facts, &trial))
         };
         let below = (low..now.min(high + 1)).rev().find(&mut works);
         let above = (now.saturating_add(1).max(low)..=high).find(&mut works);

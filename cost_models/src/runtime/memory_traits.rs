@@ -61,8 +61,15 @@ pub struct StateTraits {
     pub gathered_units: f64,
     /// Fully sharded parameters: largest units whose full gradients (in the reduction format) exist at once.
     pub gathered_gradient_units: f64,
+    /// Fully sharded parameters that stay gathered for their next use, as many as there are up to this (DeepSpeed's
+    /// `stage3_max_live_parameters`).
+    pub live_parameters: f64,
     /// Share of the optimizer state kept in host memory.
     pub optimizer_offload: f64,
+    /// Share of the gradients kept in host memory.
+    pub gradient_offload: f64,
+    /// Share of the parameters kept in host memory between their uses.
+    pub parameter_offload: f64,
     /// Vocabularies are padded to a multiple of this times tp (1: not padded).
     pub vocab_multiple: u64,
 }
@@ -84,7 +91,10 @@ impl Default for StateTraits {
             fp8_weight_copies: 0.0,
             gathered_units: 2.0,
             gathered_gradient_units: 1.0,
+            live_parameters: 0.0,
             optimizer_offload: 0.0,
+            gradient_offload: 0.0,
+            parameter_offload: 0.0,
             vocab_multiple: 128,
         }
     }

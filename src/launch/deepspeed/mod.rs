@@ -5,10 +5,13 @@ mod read;
 mod rules;
 
 use super::layers::Job;
-use super::{Exported, Given, LaunchError, LaunchFile, Launcher, Question, ReadError, Setting, degrees};
+use super::{
+    Exported, Given, LaunchError, LaunchFile, Launcher, Question, ReadError, Setting, degrees, shell,
+};
 use crate::plan::Plan;
 use cluster_profiles::Precision;
-use cost_models::{Optimizer, ParallelConfig, Recompute};
+use cost_models::runtime::{AttentionKernel, RuntimeFacts};
+use cost_models::{ModelSpec, Optimizer, ParallelConfig, Recompute, Workload};
 use serde_json::{Value, json};
 
 /// The launcher.
@@ -28,12 +31,34 @@ impl Launcher for DeepSpeed {
         "megatron-deepspeed"
     }
 
+    /// Training scripts of today call fused attention; what DeepSpeed wraps does not change that.
+    fn facts(&self) -> RuntimeFacts {
+        RuntimeFacts { attention: Some(AttentionKernel::Flash2), ..RuntimeFacts::default() }
+    }
+
+    fn refuses(&self, _: &ModelSpec, workload: &Workload) -> Vec<String> {
+        let known = matches!(workload.precision, Precision::Bf16 | Precision::Fp16 | Precision::Fp32);
+        if known { Vec::new() } else { vec![format!("{} training", workload.precision)] }
+    }
+
+    fn unstated(&self, plan: &Plan) -> Vec<String> {
+        let mut facts = vec![
+            format!("the model: --model {}", shell::quote(&plan.inputs.model.name)),
+            format!("--seq-len {}", plan.inputs.workload.seq_len),
+        ];
+        if plan.inputs.workload.optimizer == Optimizer::AdamwBf16 {
+            facts.push("the 16-bit moments of adamw-bf16".to_owned());
+        }
+        facts
+    }
+
     fn forbids(&self) -> &'static [&'static str] {
         &["cp>1", "ep>1", "vpp>1", "pp>1", "recompute=selective"]
     }
 
     fn export(&self, plan: &Plan) -> Result<Exported, LaunchError> {
-        let reasons = unfit(plan);
+        let mut reasons = unfit(plan);
+        reasons.extend(self.refuses(&plan.inputs.model, &plan.inputs.workload));
         if !reasons.is_empty() {
             return Err(LaunchError { launcher: self.name(), reasons });
         }
@@ -54,7 +79,7 @@ impl Launcher for DeepSpeed {
         Some(read::read(question))
     }
 
-    fn settings(&self, p: &ParallelConfig) -> Vec<Setting> {
+    fn settings(&self, p: &ParallelConfig, _: u64) -> Vec<Setting> {
         let mut settings =
             degrees(&[("tensor_parallel.autotp_size", p.tp), ("sequence_parallel_size", p.cp)]);
         settings.extend([
@@ -82,9 +107,6 @@ fn unfit(plan: &Plan) -> Vec<String> {
     }
     if p.dp_replicate > 1 && p.zero_stage > 0 && p.dp_shard > 1 {
         reasons.push("sharding over a part of the data-parallel ranks".to_owned());
-    }
-    if !matches!(plan.inputs.workload.precision, Precision::Bf16 | Precision::Fp16 | Precision::Fp32) {
-        reasons.push(format!("{} training", plan.inputs.workload.precision));
     }
     let even = plan.stages.0.iter().map(|stage| stage.layer_range().len()).collect::<Vec<_>>();
     if p.pp > 1 && even.len() > 2 && even[1..even.len() - 1].iter().any(|&layers| layers != even[1]) {

@@ -1,12 +1,11 @@
 //! Reads a DeepSpeed configuration.
 
-use super::rules;
-use crate::launch::draft::{Draft, left, shards};
+use super::{DeepSpeed, rules};
+use crate::launch::draft::{Draft, left};
 use crate::launch::flags::MOST_BATCH;
-use crate::launch::{Given, Question, ReadError, nearest_divisors};
+use crate::launch::{Given, Launcher, Question, ReadError, nearest_divisors};
 use cluster_profiles::Precision;
-use cost_models::runtime::AttentionKernel;
-use cost_models::{ParallelConfig, Recompute};
+use cost_models::{Optimizer, ParallelConfig, Recompute};
 
 /// Keys that change nothing here.
 const PASSED_OVER: &[&str] = &[
@@ -57,8 +56,7 @@ pub fn read(question: &Question) -> Result<Given, ReadError> {
     let flags = question.flags;
     let mut draft = Draft::new(question, "megatron-deepspeed", ["D1", "D1"]);
     draft.passed_over = PASSED_OVER;
-    // Training scripts of today call fused attention; what DeepSpeed wraps does not change that.
-    draft.facts.attention = Some(AttentionKernel::Flash2);
+    draft.facts = DeepSpeed.facts();
     let stated = |key: &str| flags.text(key).is_some_and(|value| value != "auto");
     let tp = match flags.first(&[
         "tensor_parallel.autotp_size",
@@ -83,19 +81,13 @@ pub fn read(question: &Question) -> Result<Given, ReadError> {
         );
     }
     let stage = stage.min(3) as u8;
-    let (dp_replicate, dp_shard) = shards(left(question.world_size, &[tp, sequence, pp]), stage);
-    draft.parallel = ParallelConfig {
-        tp,
-        pp,
-        cp: sequence,
-        dp_replicate,
-        dp_shard,
-        zero_stage: stage,
-        ..ParallelConfig::default()
-    };
+    let dp_shard = left(question.world_size, &[tp, sequence, pp]);
+    draft.parallel =
+        ParallelConfig { tp, pp, cp: sequence, dp_shard, zero_stage: stage, ..ParallelConfig::default() };
     draft.broken.extend(rules::section(flags));
     batch(&mut draft, &stated);
     precision(&mut draft);
+    optimizer(&mut draft);
     ulysses(&mut draft, sequence);
     recompute(&mut draft);
     expand_zero(&mut draft);
@@ -107,30 +99,15 @@ pub fn read(question: &Question) -> Result<Given, ReadError> {
 fn batch(draft: &mut Draft, stated: &dyn Fn(&str) -> bool) {
     let flags = draft.question.flags;
     let value = |key: &str| stated(key).then(|| flags.at_most(key, MOST_BATCH)).flatten();
-    let dp = u64::from(draft.parallel.dp_replicate).saturating_mul(u64::from(draft.parallel.dp_shard));
+    let dp = u64::from(draft.parallel.dp_shard);
     let train = value("train_batch_size");
     let micro = value("train_micro_batch_size_per_gpu");
     let steps = value("gradient_accumulation_steps");
-    let micro_batch = micro.unwrap_or_else(|| match (train, steps) {
-        (Some(train), steps) => (train / dp / steps.unwrap_or(1)).max(1),
-        (None, _) => {
-            let written = flags.text("train_batch_size").is_some()
-                || flags.text("train_micro_batch_size_per_gpu").is_some();
-            if written {
-                draft
-                    .assumed
-                    .push("1 sequence per microbatch: the batch sizes are left to the trainer".to_owned());
-            } else {
-                let hint = "\"train_micro_batch_size_per_gpu\": 1 works".to_owned();
-                draft.break_rule(
-                    "D1a",
-                    "neither train_batch_size nor train_micro_batch_size_per_gpu is set",
-                    hint,
-                );
-            }
-            1
-        }
-    });
+    let micro_batch = match (micro, train) {
+        (Some(micro), _) => micro,
+        (None, Some(train)) => (train / dp / steps.unwrap_or(1)).max(1),
+        (None, None) => unstated_batch(draft),
+    };
     draft.parallel.micro_batch_size = micro_batch;
     let made = micro_batch.saturating_mul(steps.unwrap_or(1)).saturating_mul(dp);
     draft.global_batch = Some(train.or(draft.question.global_batch).unwrap_or(made));
@@ -157,6 +134,27 @@ fn batch(draft: &mut Draft, stated: &dyn Fn(&str) -> bool) {
             draft.global_batch = Some(made);
         }
     }
+}
+
+/// The micro batch where no size is a number: a trainer fills in `auto`, and no key at all breaks a rule.
+fn unstated_batch(draft: &mut Draft) -> u64 {
+    let keys = ["train_batch_size", "train_micro_batch_size_per_gpu"];
+    if keys.iter().any(|key| draft.question.flags.text(key).is_some()) {
+        return draft.micro_batch();
+    }
+    let hint = "\"train_micro_batch_size_per_gpu\": 1 works".to_owned();
+    draft.break_rule("D1a", "neither train_batch_size nor train_micro_batch_size_per_gpu is set", hint);
+    1
+}
+
+/// What the file says of the optimizer; AdamW where it says nothing.
+fn optimizer(draft: &mut Draft) {
+    let kind = draft.question.flags.text("optimizer.type").unwrap_or_default().to_ascii_lowercase();
+    draft.optimizer = match kind.as_str() {
+        "sgd" => Optimizer::Sgd,
+        "muon" => Optimizer::Muon,
+        _ => Optimizer::Adamw,
+    };
 }
 
 fn precision(draft: &mut Draft) {
@@ -216,15 +214,27 @@ fn recompute(draft: &mut Draft) {
 /// Offload and hierarchical partitions.
 fn expand_zero(draft: &mut Draft) {
     let flags = draft.question.flags;
-    for (key, what) in [
-        ("zero_optimization.offload_optimizer.device", "the optimizer in host memory"),
-        ("zero_optimization.offload_param.device", "parameters in host memory"),
-    ] {
-        if flags.text(key).is_some_and(|device| !matches!(device, "none" | "None")) {
-            draft.assumed.push(format!(
-                "no offload: {what} ({key}) is not modelled, the estimate is for state on the GPU"
-            ));
-        }
+    let away = |part: &str| {
+        let device = flags.text(&format!("zero_optimization.{part}.device"));
+        device.is_some_and(|device| !matches!(device, "none" | "None"))
+    };
+    let state = &mut draft.memory;
+    // Reduced gradients go where the optimizer is (`runtime/zero/stage3.py`, `stage_1_and_2.py`).
+    if away("offload_optimizer") || flags.has("zero_optimization.cpu_offload") {
+        (state.optimizer_offload, state.gradient_offload) = (Some(1.0), Some(1.0));
+    }
+    if draft.parallel.zero_stage == 3
+        && (away("offload_param") || flags.has("zero_optimization.cpu_offload_param"))
+    {
+        state.parameter_offload = Some(1.0);
+    }
+    state.live_parameters =
+        flags.amount("zero_optimization.stage3_max_live_parameters").map(|count| count as f64);
+    if state.optimizer_offload.is_some() || state.parameter_offload.is_some() {
+        draft.assumed.push(
+            "a step without the time of transfers to host memory and of the optimizer there: neither is modelled"
+                .to_owned(),
+        );
     }
     let hpz = flags
         .text("zero_optimization.zero_hpz_partition_size")

@@ -1,6 +1,7 @@
-//! DeepSpeed's host file: the order of its lines is the order of the nodes.
+//! DeepSpeed's launcher with its host file: the order of the lines is the order of the nodes.
 
-use super::{Layer, Seats, Start};
+use super::torchrun::{PORT, task};
+use super::{Layer, Start, carried};
 use crate::launch::LaunchFile;
 
 /// The layer.
@@ -13,23 +14,24 @@ impl Layer for Hostfile {
     }
 
     fn summary(&self) -> &'static str {
-        "hostfile for `deepspeed --hostfile hostfile --no_local_rank`: nodes in order; GPUs in their own order"
-    }
-
-    fn loses(&self, seats: &Seats) -> Option<&'static str> {
-        (!seats.in_order()).then_some("the order of GPUs inside nodes")
+        "deepspeed.sh with hostfile: DeepSpeed's launcher starts every node over ssh, in the planned order"
     }
 
     fn files(&self, start: &Start) -> Vec<LaunchFile> {
         let seats = start.seats;
-        let mut text: String =
+        let text: String =
             seats.hosts.iter().map(|host| format!("{host} slots={}\n", seats.per_node)).collect();
-        if !seats.in_order() {
-            text.insert_str(
-                0,
-                "# The planned order of GPUs inside nodes is lost: DeepSpeed numbers them in their own.\n",
-            );
-        }
-        vec![LaunchFile::data("hostfile", text)]
+        let script = format!(
+            "#!/usr/bin/env bash\n# {}. Run on the first host.\nset -euo pipefail\n\
+             cd \"$(dirname \"${{BASH_SOURCE[0]}}\")\"\n{}\
+             exec deepspeed --hostfile hostfile --master_addr {} --master_port \"${{MASTER_PORT:-{PORT}}}\" \\\n  \
+             --no_local_rank --no_python env ${{carried[@]+\"${{carried[@]}}\"}} ./task.sh \"$@\"\n",
+            start.title(),
+            carried("carried+=(\"$name=${!name}\")"),
+            seats.hosts[0],
+        );
+        let mut files = task(start);
+        files.extend([LaunchFile::data("hostfile", text), LaunchFile::script("deepspeed.sh", script)]);
+        files
     }
 }

@@ -55,12 +55,26 @@ pub trait Layer: Sync {
     fn name(&self) -> &'static str;
     /// One line for people: what it writes, and what of the planned placement it cannot keep.
     fn summary(&self) -> &'static str;
+    /// Whether it starts every rank by itself, and so keeps ranks that are not numbered node by node.
+    fn starts_every_rank(&self) -> bool {
+        false
+    }
     /// What of the planned placement it cannot keep.
     fn loses(&self, _seats: &Seats) -> Option<&'static str> {
         None
     }
     /// Its files.
     fn files(&self, start: &Start) -> Vec<LaunchFile>;
+}
+
+/// Variables of the user that the scripts ask for.
+pub const CARRIED: &[&str] =
+    &["TRAIN_SCRIPT", "BRIDGE_SCRIPT", "MEGATRON_PATH", "NANOTRON_PATH", "MAXTEXT_CONFIG"];
+
+/// Shell lines that gather the variables of the user that are set, each by `add`, for starters that do not hand them on.
+fn carried(add: &str) -> String {
+    let names = CARRIED.join(" ");
+    format!("carried=()\nfor name in {names}; do\n  if [[ -v $name ]]; then {add}; fi\ndone\n")
 }
 
 /// Every layer. The first two are written unless others are asked for.
@@ -75,6 +89,26 @@ pub static ALL: &[&dyn Layer] = &[
     &skypilot::SkyPilot,
     &ray::Ray,
 ];
+
+/// Why some of `layers` cannot keep the planned ranks, and which can.
+#[must_use]
+pub fn unable(seats: &Seats, layers: &[&'static dyn Layer]) -> Option<String> {
+    let rank = seats.scattered()?;
+    let names = |any: bool, list: &[&'static dyn Layer]| {
+        let names = list.iter().filter(|layer| layer.starts_every_rank() == any).map(|layer| layer.name());
+        names.collect::<Vec<_>>().join(", ")
+    };
+    let lacking = names(false, layers);
+    (!lacking.is_empty()).then(|| {
+        format!(
+            "rank {rank} on host {}, away from the rank before it: the ranks of a node are on more than one host, and {lacking} \
+             would number them node by node, {} each (--layer {} keeps any order)",
+            seats.nodes[rank],
+            seats.per_node,
+            names(true, ALL),
+        )
+    })
+}
 
 /// Layers that are written unless others are asked for.
 pub const USUAL: &[&str] = &["torchrun", "slurm"];

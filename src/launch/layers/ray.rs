@@ -1,6 +1,6 @@
 //! Ray: a placement group with a bundle per node; the index of a bundle is the node rank.
 
-use super::{Layer, Start};
+use super::{CARRIED, Layer, Start};
 use crate::launch::LaunchFile;
 
 /// The layer.
@@ -18,6 +18,7 @@ impl Layer for Ray {
 
     fn files(&self, start: &Start) -> Vec<LaunchFile> {
         let hosts: String = start.seats.hosts.iter().map(|host| format!("    \"{host}\",\n")).collect();
+        let carried = format!("{CARRIED:?}");
         let text = format!(
             r#""""{title}. Run on a node of the Ray cluster, with this folder at the same path on every node.
 
@@ -42,8 +43,11 @@ def address():
     return socket.gethostbyname(socket.gethostname())
 
 
-def run(node_rank, master):
-    environment = dict(os.environ, NODE_RANK=str(node_rank), MASTER_ADDR=master)
+CARRIED = {{name: os.environ[name] for name in {carried} if name in os.environ}}
+
+
+def run(node_rank, master, carried):
+    environment = dict(os.environ, **carried, NODE_RANK=str(node_rank), MASTER_ADDR=master)
     return subprocess.run(["bash", os.path.join(FOLDER, "launch.sh")], env=environment).returncode
 
 
@@ -65,7 +69,7 @@ def main():
 
     master = ray.get(ray.remote(address).options(num_gpus=0, scheduling_strategy=on(0)).remote())
     jobs = [
-        ray.remote(run).options(num_gpus=GPUS, scheduling_strategy=on(rank)).remote(rank, master)
+        ray.remote(run).options(num_gpus=GPUS, scheduling_strategy=on(rank)).remote(rank, master, CARRIED)
         for rank in range(len(HOSTS))
     ]
     raise SystemExit(max(ray.get(jobs)))
@@ -76,6 +80,7 @@ if __name__ == "__main__":
 "#,
             title = start.title().replace(['"', '\\'], " "),
             gpus = start.seats.per_node,
+            carried = carried,
         );
         vec![LaunchFile::data("ray_launch.py", text)]
     }

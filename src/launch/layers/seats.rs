@@ -1,56 +1,68 @@
 //! The planned ranks as node ranks and GPU lists, as launch layers can express them.
 
-use crate::plan::Plan;
-use std::collections::BTreeSet;
+use crate::plan::{Plan, RankPlacement};
+use std::collections::BTreeMap;
 
-/// Hosts in node-rank order, and the GPUs of each in local-rank order.
+/// Hosts in node-rank order, the GPUs of each in local-rank order, and the node of every rank.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Seats {
-    /// Hosts, by node rank.
+    /// Hosts, by node rank: in the order of their first ranks.
     pub hosts: Vec<String>,
     /// Ranks of a node.
     pub per_node: usize,
     /// GPU indices by local rank, per node.
     pub devices: Vec<Vec<u32>>,
+    /// Node rank of every rank.
+    pub nodes: Vec<usize>,
 }
 
 impl Seats {
     /// The seats of a plan.
     ///
     /// # Errors
-    /// What no launch layer can express: ranks of one node that are not consecutive, nodes with different numbers of
-    /// ranks, a host whose name is none.
+    /// What no launch layer can express: nodes with different numbers of ranks, a host whose name is none.
     pub fn of(plan: &Plan) -> Result<Self, Vec<String>> {
         let placement = &plan.placement;
-        let mut ranks = placement.ranks.clone();
+        let mut ranks: Vec<&RankPlacement> = placement.ranks.iter().collect();
         ranks.sort_by_key(|seat| seat.rank);
-        let Some(first) = ranks.first() else { return Err(vec!["a placement without ranks".to_owned()]) };
-        let per_node = ranks.iter().take_while(|seat| seat.host == first.host).count();
-        let mut reasons = Vec::new();
-        let mut used = BTreeSet::new();
-        let mut seats = Self { hosts: Vec::new(), per_node, devices: Vec::new() };
-        for block in ranks.chunks(per_node) {
-            let host = block[0].host;
-            if block.len() != per_node || block.iter().any(|seat| seat.host != host) {
-                reasons.push(format!(
-                    "ranks {} to {} on more than one host: launch layers number the ranks node by node, {per_node} each",
-                    block[0].rank,
-                    block[0].rank + block.len() as u64 - 1
-                ));
-                break;
-            }
-            if !used.insert(host) {
-                reasons.push(format!("ranks of host {host} that are not consecutive: launch layers number the ranks node by node, so they are on more than one host"));
-                break;
-            }
-            seats.hosts.push(placement.hosts.get(host as usize).cloned().unwrap_or_default());
-            seats.devices.push(block.iter().map(|seat| seat.gpu).collect());
+        let mut seats = Self { hosts: Vec::new(), per_node: 0, devices: Vec::new(), nodes: Vec::new() };
+        let mut known: BTreeMap<u32, usize> = BTreeMap::new();
+        for seat in ranks {
+            let node = *known.entry(seat.host).or_insert_with(|| {
+                seats.hosts.push(placement.hosts.get(seat.host as usize).cloned().unwrap_or_default());
+                seats.devices.push(Vec::new());
+                seats.devices.len() - 1
+            });
+            seats.devices[node].push(seat.gpu);
+            seats.nodes.push(node);
         }
-        reasons.extend(seats.hosts.iter().filter(|host| !is_host(host)).map(|host| {
+        let reasons = seats.faults();
+        seats.per_node = seats.devices.first().map_or(0, Vec::len);
+        if reasons.is_empty() { Ok(seats) } else { Err(reasons) }
+    }
+
+    fn faults(&self) -> Vec<String> {
+        let Some(first) = self.devices.first() else { return vec!["a placement without ranks".to_owned()] };
+        let mut reasons = Vec::new();
+        if let Some(node) = self.devices.iter().position(|gpus| gpus.len() != first.len()) {
+            reasons.push(format!(
+                "{} ranks on host {node} and {} on host 0: launch layers start equally many on every node",
+                self.devices[node].len(),
+                first.len()
+            ));
+        }
+        reasons.extend(self.hosts.iter().filter(|host| !is_host(host)).map(|host| {
             let shown: String = host.chars().filter(|c| !c.is_control()).take(60).collect();
             format!("a host called `{shown}`: letters, digits, dots and dashes make a host name")
         }));
-        if reasons.is_empty() { Ok(seats) } else { Err(reasons) }
+        reasons
+    }
+
+    /// The first rank that is not beside the rank before it although its node has room: launchers that start a node at a
+    /// time number the ranks node by node.
+    #[must_use]
+    pub fn scattered(&self) -> Option<usize> {
+        self.nodes.iter().enumerate().position(|(rank, &node)| node != rank / self.per_node.max(1))
     }
 
     /// Whether every node uses its GPUs in their own order.
@@ -64,6 +76,12 @@ impl Seats {
     pub fn visible(&self, node: usize) -> String {
         let list = self.devices.get(node).map(Vec::as_slice).unwrap_or_default();
         list.iter().map(u32::to_string).collect::<Vec<_>>().join(",")
+    }
+
+    /// The node of every rank, a line each.
+    #[must_use]
+    pub fn node_lines(&self) -> String {
+        self.nodes.iter().map(|node| format!("{node}\n")).collect()
     }
 }
 

@@ -9,6 +9,8 @@ use std::fmt::Write;
 pub const SCRIPT: &str = "launch.sh";
 /// Name of the list of hosts, in node-rank order.
 pub const HOSTS: &str = "hosts.txt";
+/// Name of the list of nodes, by their lines in the list of hosts (from 0), in rank order.
+pub const NODES: &str = "nodes.txt";
 /// Port of the rendezvous unless `MASTER_PORT` is set.
 pub const PORT: u32 = 29500;
 
@@ -26,9 +28,14 @@ impl Layer for Torchrun {
     }
 
     fn files(&self, start: &Start) -> Vec<LaunchFile> {
-        let hosts = start.seats.hosts.iter().map(|host| host.clone() + "\n").collect();
-        vec![LaunchFile::data(HOSTS, hosts), LaunchFile::script(SCRIPT, script(start))]
+        vec![hosts(start), LaunchFile::script(SCRIPT, script(start))]
     }
+}
+
+/// The hosts, in node-rank order.
+pub fn hosts(start: &Start) -> LaunchFile {
+    let lines = start.seats.hosts.iter().map(|host| host.clone() + "\n").collect();
+    LaunchFile::data(HOSTS, lines)
 }
 
 fn script(start: &Start) -> String {
@@ -74,8 +81,17 @@ pub fn devices(start: &Start, node: &str) -> String {
     )
 }
 
-/// What runs once per GPU, without torchrun, for layers that start every rank themselves.
-pub fn task(start: &Start) -> LaunchFile {
+/// What runs once per GPU, without torchrun, for layers that start every rank themselves; and the node of every rank,
+/// where ranks are not numbered node by node.
+pub fn task(start: &Start) -> Vec<LaunchFile> {
+    let scattered = start.seats.scattered().is_some();
+    let node = if scattered { "nodes[RANK]".to_owned() } else { format!("RANK / {}", start.seats.per_node) };
+    let devices = devices(start, &node);
+    let read = if scattered && !devices.is_empty() {
+        format!("mapfile -t nodes < {NODES}\n")
+    } else {
+        String::new()
+    };
     let text = format!(
         "#!/usr/bin/env bash\n\
          # {}. One rank: RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are set by what starts it.\n\
@@ -83,12 +99,15 @@ pub fn task(start: &Start) -> LaunchFile {
          cd \"$(dirname \"${{BASH_SOURCE[0]}}\")\"\n\
          : \"${{RANK:?}}\" \"${{LOCAL_RANK:?}}\" \"${{WORLD_SIZE:?}}\" \"${{MASTER_ADDR:?}}\"\n\
          export RANK LOCAL_RANK WORLD_SIZE MASTER_ADDR MASTER_PORT=\"${{MASTER_PORT:-{PORT}}}\"\n\
-         {}{}{}\nexec python {}\n",
+         {read}{devices}{}{}\nexec python {}\n",
         start.title(),
-        devices(start, &format!("RANK / {}", start.seats.per_node)),
         environment(start),
         start.job.prepare,
         start.job.command,
     );
-    LaunchFile::script("task.sh", text)
+    let mut files = vec![LaunchFile::script("task.sh", text)];
+    if scattered {
+        files.push(LaunchFile::data(NODES, start.seats.node_lines()));
+    }
+    files
 }

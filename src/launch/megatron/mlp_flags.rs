@@ -7,7 +7,7 @@ use cost_models::model::{Activation, Block, Mlp};
 use cost_models::runtime::ExpertDispatcher;
 
 /// The flags; what Megatron-LM cannot build is added to `reasons`.
-pub fn flags(plan: &Plan, blocks: &[Block], reasons: &mut Vec<String>) -> Vec<Flag> {
+pub fn flags(blocks: &[Block], dispatcher: Vec<Flag>, reasons: &mut Vec<String>) -> Vec<Flag> {
     let dense = blocks.iter().find_map(|block| match block.mlp {
         Mlp::Dense { ffn, activation } => Some((ffn, activation)),
         Mlp::Moe { .. } => None,
@@ -66,7 +66,7 @@ pub fn flags(plan: &Plan, blocks: &[Block], reasons: &mut Vec<String>) -> Vec<Fl
         if blocks.iter().any(has_bias) {
             flags.push(Flag::switch("--no-bias-dropout-fusion"));
         }
-        flags.extend(dispatcher(plan));
+        flags.extend(dispatcher);
         let pattern: Vec<u8> = blocks.iter().map(|b| u8::from(matches!(b.mlp, Mlp::Moe { .. }))).collect();
         if pattern.contains(&0) {
             flags.push(Flag::value("--moe-layer-freq", run_lengths(&pattern)));
@@ -92,7 +92,7 @@ pub fn flags(plan: &Plan, blocks: &[Block], reasons: &mut Vec<String>) -> Vec<Fl
 }
 
 /// The dispatcher the plan counted on; those of DeepEP need more than one rank of experts.
-fn dispatcher(plan: &Plan) -> Vec<Flag> {
+pub fn dispatcher(plan: &Plan) -> Vec<Flag> {
     let flex = |backend| {
         vec![
             Flag::value("--moe-token-dispatcher-type", "flex"),

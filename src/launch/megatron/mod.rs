@@ -18,7 +18,7 @@ use super::flags::FlagSet;
 use super::layers::Job;
 use super::{Exported, Given, LaunchError, LaunchFile, Launcher, Question, ReadError, Setting, shell};
 use crate::plan::Plan;
-use cost_models::ParallelConfig;
+use cost_models::{ModelSpec, ParallelConfig, Workload};
 
 /// The launcher.
 #[derive(Debug)]
@@ -40,6 +40,13 @@ impl Launcher for Megatron {
         "megatron-core"
     }
 
+    fn refuses(&self, model: &ModelSpec, workload: &Workload) -> Vec<String> {
+        let mut reasons = Vec::new();
+        model_flags::flags(model, workload.seq_len, Vec::new(), &mut reasons);
+        run_flags::precision(workload.precision, &mut reasons);
+        reasons
+    }
+
     fn export(&self, plan: &Plan) -> Result<Exported, LaunchError> {
         Ok(folder(plan, &flags(plan)?))
     }
@@ -52,7 +59,7 @@ impl Launcher for Megatron {
         Some(read::given(question))
     }
 
-    fn settings(&self, parallel: &ParallelConfig) -> Vec<Setting> {
+    fn settings(&self, parallel: &ParallelConfig, _: u64) -> Vec<Setting> {
         layout::settings(parallel).into_iter().map(|flag| (flag.name, flag.values.join(" "))).collect()
     }
 }
@@ -105,7 +112,8 @@ impl Flag {
 /// Every part of the plan that Megatron-LM cannot express.
 pub fn flags(plan: &Plan) -> Result<Vec<Flag>, LaunchError> {
     let mut reasons = Vec::new();
-    let mut flags = model_flags::flags(plan, &mut reasons);
+    let (model, seq_len) = (&plan.inputs.model, plan.inputs.workload.seq_len);
+    let mut flags = model_flags::flags(model, seq_len, mlp_flags::dispatcher(plan), &mut reasons);
     flags.extend(layout::flags(plan, &mut reasons));
     flags.extend(run_flags::flags(plan, &mut reasons));
     if reasons.is_empty() { Ok(flags) } else { Err(LaunchError { launcher: "megatron", reasons }) }

@@ -1,13 +1,12 @@
 //! The model as Megatron-LM flags.
 
 use super::{Flag, mlp_flags};
-use crate::plan::Plan;
 use cost_models::ModelSpec;
 use cost_models::model::{Attention, Block, Layer, Mlp, Norm};
 
-/// The flags; what Megatron-LM cannot build is added to `reasons`.
-pub fn flags(plan: &Plan, reasons: &mut Vec<String>) -> Vec<Flag> {
-    let model = &plan.inputs.model;
+/// The flags of a model trained on sequences of `seq_len` tokens, whose experts are reached by `dispatcher`; what
+/// Megatron-LM cannot build is added to `reasons`.
+pub fn flags(model: &ModelSpec, seq_len: u64, dispatcher: Vec<Flag>, reasons: &mut Vec<String>) -> Vec<Flag> {
     let blocks: Vec<Block> = model.blocks().map(|(_, block)| *block).collect();
     if model.layers.iter().any(|layer| matches!(layer, Layer::Custom(_))) {
         reasons.push("the model has layers given by their costs, not by their sizes".to_owned());
@@ -16,10 +15,10 @@ pub fn flags(plan: &Plan, reasons: &mut Vec<String>) -> Vec<Flag> {
         reasons.push("the model has no transformer blocks".to_owned());
         return Vec::new();
     };
-    let mut flags = common(plan, blocks.len());
+    let mut flags = common(model, seq_len, blocks.len());
     unlike(model, &blocks, reasons);
     flags.extend(attention(&blocks, reasons));
-    flags.extend(mlp_flags::flags(plan, &blocks, reasons));
+    flags.extend(mlp_flags::flags(&blocks, dispatcher, reasons));
     flags.extend(extras(model, first));
     flags
 }
@@ -60,13 +59,12 @@ pub(super) fn has_bias(block: &Block) -> bool {
     block.mlp_bias || matches!(block.mlp, Mlp::Moe { expert_bias: true, .. })
 }
 
-fn common(plan: &Plan, blocks: usize) -> Vec<Flag> {
-    let model = &plan.inputs.model;
-    let positions = plan.inputs.workload.seq_len.max(model.learned_positions.unwrap_or(0));
+fn common(model: &ModelSpec, seq_len: u64, blocks: usize) -> Vec<Flag> {
+    let positions = seq_len.max(model.learned_positions.unwrap_or(0));
     vec![
         Flag::value("--num-layers", blocks),
         Flag::value("--hidden-size", model.hidden),
-        Flag::value("--seq-length", plan.inputs.workload.seq_len),
+        Flag::value("--seq-length", seq_len),
         Flag::value("--max-position-embeddings", positions),
         Flag::value("--vocab-size", model.vocab),
         Flag::value("--make-vocab-size-divisible-by", 128),

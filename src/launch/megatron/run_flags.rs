@@ -8,7 +8,7 @@ use cost_models::{Dtype, Optimizer};
 
 /// The flags; what Megatron-LM cannot run is added to `reasons`.
 pub fn flags(plan: &Plan, reasons: &mut Vec<String>) -> Vec<Flag> {
-    let mut flags = precision(plan, reasons);
+    let mut flags = precision(plan.inputs.workload.precision, reasons);
     let optimizer_state = plan.inputs.workload.optimizer;
     if optimizer_state == Optimizer::AdamwBf16 && plan.parallel.zero_stage == 0 {
         reasons.push("16-bit optimizer state without the distributed optimizer (ZeRO-1)".to_owned());
@@ -42,9 +42,10 @@ fn attention(plan: &Plan) -> &'static str {
     }
 }
 
-fn precision(plan: &Plan, reasons: &mut Vec<String>) -> Vec<Flag> {
+/// The flags of a format.
+pub fn precision(precision: Precision, reasons: &mut Vec<String>) -> Vec<Flag> {
     let bf16 = Flag::switch("--bf16");
-    match plan.inputs.workload.precision {
+    match precision {
         Precision::Bf16 => vec![bf16],
         Precision::Fp16 => vec![Flag::switch("--fp16")],
         Precision::Fp8 => {

@@ -6,8 +6,8 @@
 use super::{Flag, Megatron, flags, folder};
 use crate::launch::{Exported, LaunchError, Launcher, Setting};
 use crate::plan::Plan;
-use cost_models::ParallelConfig;
 use cost_models::model::Layer;
+use cost_models::{ModelSpec, ParallelConfig, Workload};
 
 /// The launcher.
 #[derive(Debug)]
@@ -24,6 +24,10 @@ impl Launcher for ZeroBubble {
 
     fn runtime(&self) -> &'static str {
         "zero-bubble"
+    }
+
+    fn refuses(&self, model: &ModelSpec, workload: &Workload) -> Vec<String> {
+        Megatron.refuses(model, workload)
     }
 
     fn export(&self, plan: &Plan) -> Result<Exported, LaunchError> {
@@ -46,9 +50,9 @@ impl Launcher for ZeroBubble {
         }
     }
 
-    fn settings(&self, parallel: &ParallelConfig) -> Vec<Setting> {
+    fn settings(&self, parallel: &ParallelConfig, seq_len: u64) -> Vec<Setting> {
         let own = schedule(parallel).into_iter().map(|flag| (flag.name, flag.values.join(" ")));
-        Megatron.settings(parallel).into_iter().chain(own).collect()
+        Megatron.settings(parallel, seq_len).into_iter().chain(own).collect()
     }
 }
 

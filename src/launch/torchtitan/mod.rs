@@ -11,7 +11,8 @@ use super::document::Document;
 use super::flags::FlagSet;
 use super::{Exported, Given, LaunchError, Launcher, Question, ReadError, Setting, degrees};
 use crate::plan::Plan;
-use cost_models::{ParallelConfig, Recompute};
+use cluster_profiles::Precision;
+use cost_models::{ModelSpec, Optimizer, ParallelConfig, Recompute, Workload};
 
 /// Which field names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,8 +54,27 @@ impl Launcher for Torchtitan {
         &["etp>1"]
     }
 
+    fn refuses(&self, model: &ModelSpec, workload: &Workload) -> Vec<String> {
+        let mut reasons = Vec::new();
+        if models::ours(model).is_none() {
+            reasons.push(format!(
+                "the model {}: torchtitan has none of its sizes, but {}",
+                model.name,
+                models::MODELS.iter().map(|model| model.ours).collect::<Vec<_>>().join(", ")
+            ));
+        }
+        if workload.precision != Precision::Bf16 {
+            reasons.push(format!("{} (only bf16 configurations are written)", workload.precision));
+        }
+        if workload.optimizer != Optimizer::Adamw {
+            reasons.push(format!("the optimizer {}", workload.optimizer.name()));
+        }
+        reasons
+    }
+
     fn export(&self, plan: &Plan) -> Result<Exported, LaunchError> {
-        write::export(plan, self.0).map_err(|reasons| LaunchError { launcher: self.name(), reasons })
+        let refused = self.refuses(&plan.inputs.model, &plan.inputs.workload);
+        write::export(plan, self.0, refused).map_err(|reasons| LaunchError { launcher: self.name(), reasons })
     }
 
     fn flags(&self, document: &Document) -> FlagSet {
@@ -65,12 +85,12 @@ impl Launcher for Torchtitan {
         Some(read::given(question))
     }
 
-    fn settings(&self, parallel: &ParallelConfig) -> Vec<Setting> {
-        settings(parallel, self.0)
+    fn settings(&self, parallel: &ParallelConfig, seq_len: u64) -> Vec<Setting> {
+        settings(parallel, seq_len, self.0)
     }
 }
 
-fn settings(p: &ParallelConfig, version: Version) -> Vec<Setting> {
+fn settings(p: &ParallelConfig, seq_len: u64, version: Version) -> Vec<Setting> {
     let mut settings = degrees(&[
         ("--parallelism.tensor_parallel_degree", p.tp),
         ("--parallelism.pipeline_parallel_degree", p.pp),
@@ -79,15 +99,21 @@ fn settings(p: &ParallelConfig, version: Version) -> Vec<Setting> {
         ("--parallelism.data_parallel_replicate_degree", p.dp_replicate),
     ]);
     settings.push(("--parallelism.data_parallel_shard_degree", p.dp_shard.to_string()));
-    let per_rank = if p.pp > 1 { p.micro_batch_size * p.num_microbatches } else { p.micro_batch_size };
-    if version == Version::Release {
-        settings.push(("--training.local_batch_size", per_rank.to_string()));
-        if p.pp > 1 {
-            settings
-                .push(("--parallelism.pipeline_parallel_microbatch_size", p.micro_batch_size.to_string()));
+    let per_rank =
+        if p.pp > 1 { p.micro_batch_size.saturating_mul(p.num_microbatches) } else { p.micro_batch_size };
+    settings.push(match version {
+        Version::Release => ("--training.local_batch_size", per_rank.to_string()),
+        Version::Main => {
+            ("--training.num_tokens_per_microbatch_per_dp_rank", per_rank.saturating_mul(seq_len).to_string())
         }
-    } else if p.pp > 1 {
-        settings.push(("--parallelism.num_pp_microbatches", p.num_microbatches.to_string()));
+    });
+    if p.pp > 1 {
+        settings.push(match version {
+            Version::Release => {
+                ("--parallelism.pipeline_parallel_microbatch_size", p.micro_batch_size.to_string())
+            }
+            Version::Main => ("--parallelism.num_pp_microbatches", p.num_microbatches.to_string()),
+        });
     }
     if let Some((_, schedule)) = SCHEDULES.iter().find(|(ours, _)| p.pp > 1 && *ours == p.schedule) {
         settings.push(("--parallelism.pipeline_parallel_schedule", (*schedule).to_owned()));
@@ -101,6 +127,14 @@ fn settings(p: &ParallelConfig, version: Version) -> Vec<Setting> {
     };
     settings.push((mode, String::new()));
     settings
+}
+
+/// The classes of torch that run a schedule file: one stage per rank, and several.
+const FILE_SCHEDULES: [&str; 2] = ["PipelineScheduleSingle", "PipelineScheduleMulti"];
+
+/// Chunks per rank that torchtitan makes of a schedule where nothing else is said.
+fn usual_chunks(schedule: &str) -> u32 {
+    if matches!(schedule, "1f1b" | "gpipe") || schedule == FILE_SCHEDULES[0] { 1 } else { 2 }
 }
 
 /// Schedules that torch has by name.

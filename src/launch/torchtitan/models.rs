@@ -1,5 +1,8 @@
 //! Models that torchtitan has, by the names of its registries.
 
+use cost_models::ModelSpec;
+use cost_models::model::catalog;
+
 /// A model of torchtitan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Registered {
@@ -60,10 +63,17 @@ pub const MODELS: &[Registered] = &[
     entry("gpt-oss-120b", "gpt_oss", "120b", "gpt_oss_120b"),
 ];
 
-/// The model that we call `name`.
+/// The entry of `model`: that of its name where the sizes are the same, else the first of the same sizes.
 #[must_use]
-pub fn ours(name: &str) -> Option<&'static Registered> {
-    MODELS.iter().find(|model| model.ours == name)
+pub fn ours(model: &ModelSpec) -> Option<&'static Registered> {
+    let named = MODELS.iter().filter(|entry| entry.ours == model.name);
+    let same = |entry: &&Registered| catalog::get(entry.ours).is_ok_and(|own| same_sizes(&own, model));
+    named.chain(MODELS).find(same)
+}
+
+fn same_sizes(a: &ModelSpec, b: &ModelSpec) -> bool {
+    a.layers == b.layers
+        && (a.hidden, a.vocab, a.tied_embeddings, a.norm) == (b.hidden, b.vocab, b.tied_embeddings, b.norm)
 }
 
 /// The model of a configuration function such as `llama3_70b`, or of a module and flavour.
@@ -84,9 +94,19 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_model_is_known_by_its_sizes() {
+        let mut model = catalog::get("llama-3.1-70b").expect("the catalogue has it");
+        model.name = "config".to_owned();
+        assert_eq!(ours(&model).map(|entry| entry.flavor), Some("70B"));
+        model.name = "llama-3.1-70b".to_owned();
+        model.layers.remove(1);
+        assert_eq!(ours(&model), None);
+    }
+
+    #[test]
     fn names_of_both_sides_are_found() {
         for model in MODELS {
-            assert!(cost_models::model::catalog::get(model.ours).is_ok(), "{}", model.ours);
+            assert!(catalog::get(model.ours).is_ok(), "{}", model.ours);
         }
         assert_eq!(theirs("llama3", "", "llama3_70b").map(|m| m.flavor), Some("70B"));
         assert_eq!(theirs("llama3", "8B", "").map(|m| m.ours), Some("llama-3.1-8b"));

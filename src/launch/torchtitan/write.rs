@@ -1,43 +1,41 @@
 //! Writes torchtitan's Python configuration, the same as overrides, and a schedule CSV.
 
 use super::models::{self, Registered};
-use super::{SCHEDULES, Version};
+use super::{FILE_SCHEDULES, SCHEDULES, Version, usual_chunks};
 use crate::launch::layers::Job;
 use crate::launch::verify::{self, Verify};
 use crate::launch::{Exported, LaunchFile, shell};
 use crate::plan::Plan;
-use cluster_profiles::Precision;
 use cost_models::model::Layer;
-use cost_models::schedule::to_torch_csv;
+use cost_models::runtime::SplitPolicy;
+use cost_models::schedule::{Schedule, to_torch_csv};
+use cost_models::stages::default_stages;
 use cost_models::step::SimulatedPipeline;
-use cost_models::{Optimizer, Recompute};
+use cost_models::{ModelSpec, Recompute};
+use std::borrow::Cow;
 
 /// Name of the module that holds the configuration.
 const MODULE: &str = "meshwright_plan";
-/// Name of the schedule file.
-const CSV: &str = "schedule.csv";
 
-/// The files.
-pub fn export(plan: &Plan, version: Version) -> Result<Exported, Vec<String>> {
+/// The files, unless the model or the workload is `refused`.
+pub fn export(plan: &Plan, version: Version, refused: Vec<String>) -> Result<Exported, Vec<String>> {
     let mut reasons = unfit(plan);
-    let model = models::ours(&plan.inputs.model.name);
-    if model.is_none() {
-        reasons.push(format!("the model {}: torchtitan has none of that name", plan.inputs.model.name));
-    }
+    reasons.extend(refused);
+    let model = models::ours(&plan.inputs.model);
     let csv = schedule_csv(plan).unwrap_or_else(|reason| {
         reasons.push(reason);
         None
     });
     let (Some(model), true) = (model, reasons.is_empty()) else { return Err(reasons) };
-    let fields = fields(plan, version, csv.is_some());
+    let fields = fields(plan, version, csv.as_ref().map(|(name, _)| name.as_str()));
     let mut files = vec![
         LaunchFile::data("meshwright_plan.py", python(plan, model, &fields, version)),
         LaunchFile::data(verify::NAME, memory_script(plan)),
     ];
-    if model.is_registered() {
-        files.push(LaunchFile::data("overrides.args", overrides(plan, model, &fields)));
+    if let Some(layers) = layers_per_stage(plan).filter(|_| model.is_registered()) {
+        files.push(LaunchFile::data("overrides.args", overrides(plan, model, &fields, layers)));
     }
-    files.extend(csv.map(|text| LaunchFile::data(CSV, text)));
+    files.extend(csv.map(|(name, text)| LaunchFile { name: Cow::Owned(name), text, executable: false }));
     let job = Job {
         environment: vec![
             ("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True".to_owned()),
@@ -81,12 +79,6 @@ fn unfit(plan: &Plan) -> Vec<String> {
     {
         reasons.push("recompute of a part of the layers".to_owned());
     }
-    if plan.inputs.workload.precision != Precision::Bf16 {
-        reasons.push(format!("{} (only bf16 configurations are written)", plan.inputs.workload.precision));
-    }
-    if plan.inputs.workload.optimizer != Optimizer::Adamw {
-        reasons.push(format!("the optimizer {}", plan.inputs.workload.optimizer.name()));
-    }
     reasons
 }
 
@@ -97,7 +89,7 @@ struct Field {
     value: String,
 }
 
-fn fields(plan: &Plan, version: Version, csv: bool) -> Vec<Field> {
+fn fields(plan: &Plan, version: Version, csv: Option<&str>) -> Vec<Field> {
     let p = &plan.parallel;
     let field = |section, name, value: String| Field { section, name, value };
     let degree = |name, value: u32| field("parallelism", name, value.to_string());
@@ -117,10 +109,10 @@ fn fields(plan: &Plan, version: Version, csv: bool) -> Vec<Field> {
     fields.extend(batch(plan, version));
     if p.pp > 1 {
         let named = SCHEDULES.iter().find(|(ours, _)| *ours == p.schedule).map(|(_, theirs)| *theirs);
-        let runtime = if p.vpp > 1 { "PipelineScheduleMulti" } else { "PipelineScheduleSingle" };
+        let runtime = FILE_SCHEDULES[usize::from(p.vpp > 1)];
         fields.push(field("parallelism", "pipeline_parallel_schedule", text(named.unwrap_or(runtime))));
-        if csv {
-            fields.push(field("parallelism", "pipeline_parallel_schedule_csv", text(CSV)));
+        if let Some(name) = csv {
+            fields.push(field("parallelism", "pipeline_parallel_schedule_csv", text(name)));
         }
     }
     if p.pp > 1 || p.ep > 1 {
@@ -226,8 +218,33 @@ fn parts(plan: &Plan) -> String {
     plan.stages.0.iter().map(line).collect()
 }
 
+/// Whether overrides say the whole plan: its stages are those that torchtitan makes itself, and with how many layers
+/// per stage, where that has to be said.
+fn layers_per_stage(plan: &Plan) -> Option<Option<u64>> {
+    let p = &plan.parallel;
+    if p.pp == 1 {
+        return Some(None);
+    }
+    let placement = p.schedule.parse::<Schedule>().ok()?.kind.definition().placement;
+    let own = default_stages(&plan.inputs.model, p, SplitPolicy::CountEnds, placement).ok()?;
+    if own.with_recompute(p.recompute) != plan.stages {
+        return None;
+    }
+    if p.vpp == usual_chunks(&p.schedule) {
+        return Some(None);
+    }
+    let (stages, units) = (u64::from(p.pp) * u64::from(p.vpp), units(&plan.inputs.model));
+    let layers = units.div_ceil(stages);
+    (units.div_ceil(layers) == stages).then_some(Some(layers))
+}
+
+/// Blocks, with the embedding and the head as one each.
+fn units(model: &ModelSpec) -> u64 {
+    model.blocks().count() as u64 + 2
+}
+
 /// The fields as overrides of the nearest registered configuration.
-fn overrides(plan: &Plan, model: &Registered, fields: &[Field]) -> String {
+fn overrides(plan: &Plan, model: &Registered, fields: &[Field], layers_per_stage: Option<u64>) -> String {
     let mut lines = vec![format!("--module {}", model.module), format!("--config {}", model.config)];
     for field in fields {
         let value = field.value.trim_matches('"');
@@ -236,6 +253,9 @@ fn overrides(plan: &Plan, model: &Registered, fields: &[Field]) -> String {
             "False" => format!("--{}.no-{}", field.section, field.name),
             value => format!("--{}.{} {}", field.section, field.name, shell::quote(value)),
         });
+    }
+    if let Some(layers) = layers_per_stage {
+        lines.push(format!("--parallelism.pipeline_parallel_layers_per_stage {layers}"));
     }
     let mode = match plan.parallel.recompute {
         Recompute::None => "none",
@@ -246,8 +266,9 @@ fn overrides(plan: &Plan, model: &Registered, fields: &[Field]) -> String {
     lines.join("\n") + "\n"
 }
 
-/// The order of operations, where torch has no schedule of that name.
-fn schedule_csv(plan: &Plan) -> Result<Option<String>, String> {
+/// The order of operations and its file, where torch has no schedule of that name. The file is called as the schedule, so
+/// that whoever reads the configuration knows it.
+fn schedule_csv(plan: &Plan) -> Result<Option<(String, String)>, String> {
     let p = &plan.parallel;
     if p.pp == 1 || SCHEDULES.iter().any(|(ours, _)| *ours == p.schedule) {
         return Ok(None);
@@ -255,5 +276,7 @@ fn schedule_csv(plan: &Plan) -> Result<Option<String>, String> {
     let wrong = |error: &dyn std::fmt::Display| format!("schedule {}: {error}", p.schedule);
     // The very order the plan simulates: some are laid out for the plan's own costs.
     let pipeline = SimulatedPipeline::of(&plan.run()).map_err(|error| wrong(&error))?;
-    to_torch_csv(&pipeline.orders).map(Some).map_err(|error| wrong(&error))
+    let schedule: Schedule = p.schedule.parse().map_err(|error| wrong(&error))?;
+    let text = to_torch_csv(&pipeline.orders).map_err(|error| wrong(&error))?;
+    Ok(Some((format!("{schedule}.csv"), text)))
 }

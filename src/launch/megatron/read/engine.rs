@@ -3,8 +3,9 @@
 use super::FlagSet;
 use crate::launch::flags::MOST_BATCH;
 use cluster_profiles::{Gpu, Precision};
+use cost_models::model::{Activation, Block, Mlp};
 use cost_models::runtime::{AttentionKernel, ExpertTraits, MemoryTraits, RecomputeModule};
-use cost_models::{Dtype, Optimizer, ParallelConfig, Runtime, RuntimeError, Workload};
+use cost_models::{Dtype, ModelSpec, Optimizer, ParallelConfig, Runtime, RuntimeError, Workload};
 
 /// One optimizer step.
 pub(super) fn workload(flags: &FlagSet, parallel: &ParallelConfig) -> Workload {
@@ -55,7 +56,12 @@ fn dtype(flags: &FlagSet, flag: &str) -> Option<Dtype> {
 }
 
 /// Megatron-Core with the switches of the flags.
-pub(super) fn runtime(flags: &FlagSet, workload: &Workload, gpu: &Gpu) -> Result<Runtime, RuntimeError> {
+pub(super) fn runtime(
+    flags: &FlagSet,
+    workload: &Workload,
+    gpu: &Gpu,
+    model: &ModelSpec,
+) -> Result<Runtime, RuntimeError> {
     let mut runtime = Runtime::named("megatron-core")?;
     runtime.attention = attention(flags, workload, gpu);
     runtime.facts.capacity_factor = flags
@@ -65,7 +71,7 @@ pub(super) fn runtime(flags: &FlagSet, workload: &Workload, gpu: &Gpu) -> Result
     let memory = &mut runtime.memory;
     state(flags, memory);
     activations(flags, memory);
-    experts(flags, &mut memory.experts);
+    experts(flags, model, &mut memory.experts);
     buffers(flags, memory);
     Ok(runtime)
 }
@@ -133,8 +139,13 @@ fn module(flags: &FlagSet, name: &str) -> Option<RecomputeModule> {
 }
 
 /// Deterministic mode without fused permutation combines by index-add, which keeps its source.
-fn experts(flags: &FlagSet, experts: &mut ExpertTraits) {
-    let gated = flags.has("--swiglu") && !flags.has("--no-bias-swiglu-fusion");
+fn experts(flags: &FlagSet, model: &ModelSpec, experts: &mut ExpertTraits) {
+    // Gated activations with a kernel that takes the probabilities (`moe/experts.py`): SwiGLU and quick GEGLU.
+    let fused = |block: &Block| {
+        let (Mlp::Dense { activation, .. } | Mlp::Moe { activation, .. }) = block.mlp;
+        matches!(activation, Activation::Swiglu | Activation::Geglu | Activation::ClampedSwiglu)
+    };
+    let gated = model.blocks().any(|(_, block)| fused(block)) && !flags.has("--no-bias-swiglu-fusion");
     experts.grouped_gemm = flags.has("--moe-grouped-gemm");
     experts.fused_permutation = flags.has("--moe-permute-fusion");
     experts.fused_probabilities = gated;

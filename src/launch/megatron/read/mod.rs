@@ -12,6 +12,7 @@ pub use crate::launch::flags::{FlagFault, FlagSet};
 use super::rules;
 use crate::launch::{self, Given, Question};
 use cluster_profiles::{Cluster, Gpu};
+use cost_models::rules::Violation;
 use cost_models::stages::SplitError;
 use cost_models::{ModelSpec, ParallelConfig, Runtime, StageMap, TrainingRun, Workload};
 use thiserror::Error;
@@ -100,7 +101,7 @@ fn parts(
     };
     let (parallel, split) = layout::layout(flags, world_size, &model);
     let workload = engine::workload(flags, &parallel);
-    let runtime = engine::runtime(flags, &workload, gpu)?;
+    let runtime = engine::runtime(flags, &workload, gpu, &model)?;
     Ok(Parts { model, parallel, split, workload, runtime })
 }
 
@@ -162,14 +163,6 @@ pub fn given(question: &Question) -> Result<Given, launch::ReadError> {
         flags.faults().into_iter().partition(|fault| fault.value.is_empty());
     faults.retain(|fault| super::flag_list::known(&fault.flag).is_none_or(|known| known.choices.is_empty()));
     error.missing = missing.iter().map(|fault| missing_text(&fault.flag)).collect();
-    if missing.is_empty() && faults.is_empty() {
-        let sizes = parts.model.faults().into_iter().map(|fault| FlagFault {
-            flag: "the model".to_owned(),
-            value: fault,
-            expected: "sizes a model can have".to_owned(),
-        });
-        faults.extend(sizes);
-    }
     error.faults = faults;
     if !error.is_empty() {
         return Err(error);
@@ -205,7 +198,9 @@ fn assemble(flags: &FlagSet, question: &Question, parts: Parts) -> Given {
     let Parts { model, parallel, split, workload, runtime } = parts;
     let facts = rules::FlagFacts::new(flags, question, &model, &parallel);
     let mut broken = rules::broken(&facts);
-    let few = u64::from(parallel.pp).saturating_mul(u64::from(parallel.vpp)) <= facts.blocks + 2;
+    let sizes = impossible_sizes(&model);
+    let few = sizes.is_empty()
+        && u64::from(parallel.pp).saturating_mul(u64::from(parallel.vpp)) <= facts.blocks + 2;
     let stages = match few.then(|| split.stages(&model, &parallel)) {
         Some(Ok(stages)) => Some(stages),
         Some(Err(error)) if !broken.iter().any(|rule| rule.id.starts_with('P')) => {
@@ -217,9 +212,28 @@ fn assemble(flags: &FlagSet, question: &Question, parts: Parts) -> Given {
         }
         _ => None,
     };
+    broken.extend(sizes);
     let assumed = assumed(flags, &parallel);
     let waived = rules::waived(flags);
     Given { model, parallel, workload, runtime, stages, broken, waived, assumed, unknown: unknown(flags) }
+}
+
+/// What makes the sizes no model, each once whatever the layer.
+fn impossible_sizes(model: &ModelSpec) -> Vec<Violation> {
+    let mut found: Vec<String> = Vec::new();
+    for fault in model.faults() {
+        let plain = match fault.split_once(": ") {
+            Some((layer, fault)) if layer.starts_with("layer ") => fault.to_owned(),
+            _ => fault,
+        };
+        if !found.contains(&plain) {
+            found.push(plain);
+        }
+    }
+    found
+        .into_iter()
+        .map(|fault| launch::violation("M22", format!("{fault}: no model has such sizes"), None))
+        .collect()
 }
 
 fn assumed(flags: &FlagSet, parallel: &ParallelConfig) -> Vec<String> {
