@@ -87,7 +87,7 @@ impl AppError {
             Self::Profile(error) => error.hint(),
             Self::Model(error) => error.hint(),
             Self::Runtime(_) => Some("`meshwright catalog runtimes` lists them".to_owned()),
-            Self::Estimate(_) => None,
+            Self::Estimate(error) => error.hint(),
             Self::Validate(error) => Some(error.hint()),
             Self::File { action: "read", .. } => Some("check the path and its permissions".to_owned()),
             Self::File { .. } => Some("check that the folder exists and can be written".to_owned()),

@@ -88,6 +88,25 @@ fn auto_keeps_its_cap_and_beats_what_fits() {
     assert!(refused.contains("1 microbatch-chunks") && refused.contains("hint: raise the cap"), "{refused}");
 }
 
+/// Auto may cut sequences and hold weights twice, and says so; one to be written for torch does neither.
+#[test]
+fn auto_says_what_it_is_made_of() {
+    let line = "--schedule auto --ranks 4 --microbatches 8 --times 1.70,1.06,0.02 --p2p 0.5 --chunks 1 --memory-cap 8";
+    let found = json(line);
+    let other = json(&line.replace("auto", "terapipe").replace("--memory-cap 8", ""));
+    assert!(found["makespan"].as_f64().unwrap() <= other["makespan"].as_f64().unwrap(), "{found}");
+    assert!(found["slices"].as_u64().unwrap() > 1 && found["found_as"].as_str().unwrap().contains("slices"));
+    assert!(answer(line).unwrap().contains("for causal attention"));
+    let whole = json(&format!("{line} --slices 1"));
+    assert!(whole.get("slices").is_none() && whole["makespan"].as_f64() > found["makespan"].as_f64());
+    let refused = answer(&format!("{line} --slices 40")).unwrap_err();
+    assert!(refused.contains("slices = 40") && refused.contains("seq1f1b"), "{refused}");
+    let path = std::env::temp_dir().join(format!("meshwright-auto-{}.csv", std::process::id()));
+    answer(&format!("{line} --csv {}", path.display())).unwrap();
+    from_torch_csv(&std::fs::read_to_string(&path).unwrap()).unwrap();
+    std::fs::remove_file(&path).unwrap();
+}
+
 #[test]
 fn files_are_written_and_read_back() {
     let folder = std::env::temp_dir().join(format!("meshwright-simulate-{}", std::process::id()));

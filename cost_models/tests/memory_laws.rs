@@ -4,7 +4,7 @@ use cluster_profiles::{Cluster, Precision};
 use cost_models::memory::{InFlight, MemoryContext, rank_memory};
 use cost_models::model::{Attention, Block, Layer, Mlp, Sharding};
 use cost_models::runtime::{Runtime, SplitPolicy, names};
-use cost_models::schedule::{Placement, ScheduleKind, ScheduleShape, generate};
+use cost_models::schedule::{GroupRule, Placement, ScheduleKind, ScheduleShape, generate};
 use cost_models::sharding::StateShards;
 use cost_models::stages::{default_stages, stages_from_blocks, stages_from_layout};
 use cost_models::{ModelSpec, Optimizer, ParallelConfig, RankMemory, Recompute, TrainingRun, Workload};
@@ -113,12 +113,15 @@ proptest! {
 
     #[test]
     fn counts_in_flight_are_those_of_the_generated_orders(p in 2u32..7, v in 1u32..4, groups in 1u32..4) {
-        let m = p * groups;
-        for (name, kind) in [("1f1b", ScheduleKind::OneFOneB), ("gpipe", ScheduleKind::Gpipe), ("interleaved-1f1b", ScheduleKind::Interleaved)] {
-            let v = if kind == ScheduleKind::Interleaved { v.max(2) } else { 1 };
+        let kinds = [ScheduleKind::OneFOneB, ScheduleKind::Gpipe, ScheduleKind::Interleaved, ScheduleKind::Combined];
+        // Equal rounds of more than p microbatches are torch's alone.
+        let shapes = [(GroupRule::Megatron, p * groups), (GroupRule::Torch, (p + 1) * groups.min(p - 1))];
+        for ((kind, (group_rule, m)), name) in kinds.into_iter().flat_map(|kind| shapes.map(|shape| ((kind, shape), kind.name()))) {
+            let v = if matches!(kind, ScheduleKind::Interleaved | ScheduleKind::Combined) { v.max(2) } else { 1 };
             let parallel = ParallelConfig { pp: p, vpp: v, num_microbatches: u64::from(m), schedule: name.into(), ..ParallelConfig::default() };
-            let fast = InFlight::new(&parallel, None).unwrap();
-            let exact = InFlight::of(&generate(kind, &ScheduleShape::new(p, m).with_chunks(v)).unwrap());
+            let shape = ScheduleShape { group_rule, ..ScheduleShape::new(p, m).with_chunks(v) };
+            let fast = InFlight::new(&parallel, &shape).unwrap();
+            let exact = InFlight::of(&generate(kind, &shape).unwrap());
             let bytes: Vec<f64> = (0..v).map(|chunk| f64::from(chunk * chunk + 1)).collect();
             for rank in 0..p as usize {
                 prop_assert_eq!(fast.peak(rank, &bytes), exact.peak(rank, &bytes), "{} rank {}", name, rank);
@@ -198,5 +201,5 @@ fn senseless_runs_are_refused() {
         assert!(error.contains(field), "{error}");
     }
     let unknown = ParallelConfig { schedule: "no-such".into(), pp: 2, ..ParallelConfig::default() };
-    assert!(InFlight::new(&unknown, None).is_err());
+    assert!(InFlight::new(&unknown, &runtime.schedule_shape(&unknown, 1)).is_err());
 }

@@ -195,7 +195,7 @@ fn two_bp() {
         }
         let every = run(ScheduleKind::TwoBp, ScheduleShape::new(p, m).with_group_size(p), UNIT, 0.0);
         close(every.makespan_bubble(), 2.0 * f64::from(p - 1), &format!("every p {p} {m}"));
-        assert!(every.worst_peak() < 2 * p, "{p} {m}");
+        assert_eq!(every.worst_peak(), m.min(2 * p - 1), "{p} {m}");
         let delayed = |kind, delay| {
             let orders = generate(kind, &ScheduleShape::new(p, m)).unwrap();
             let split = delay_weight_gradients(orders, delay).unwrap();
@@ -205,6 +205,7 @@ fn two_bp() {
         close(gpipe.makespan_bubble(), 2.0 * f64::from(p - 1), &format!("gpipe {p} {m}"));
         let filling = delayed(ScheduleKind::OneFOneB, WeightDelay::InCooldown);
         close(filling.makespan_bubble(), f64::from(p - 1), &format!("in cool-down {p} {m}"));
+        assert_eq!((gpipe.worst_peak(), filling.worst_peak()), (m, m), "{p} {m}");
     }
 }
 
@@ -245,11 +246,14 @@ fn terapipe_forward() {
     for p in 2..=16u32 {
         for seed in 0..20u32 {
             let scale: Vec<f64> = (0..6).map(|k| 0.1 + f64::from((seed * 7 + k * 13) % 17)).collect();
-            let orders = generate(ScheduleKind::Terapipe, &ScheduleShape::new(p, 1).with_slices(6)).unwrap();
-            let costs = OpCosts { slice_scale: scale.clone(), ..OpCosts::uniform(p, 1.0, 0.0, 0.0) };
             let longest = scale.iter().copied().fold(0.0, f64::max);
-            let expected = scale.iter().sum::<f64>() + f64::from(p - 1) * longest;
-            close(simulate(&orders, &costs).unwrap().makespan, expected, &format!("{p} {seed}"));
+            let costs = OpCosts { slice_scale: scale.clone(), ..OpCosts::uniform(p, 1.0, 0.0, 0.0) };
+            for m in [1, p, 2 * p + 1, 4 * p] {
+                let shape = ScheduleShape::new(p, m).with_slices(6);
+                let orders = generate(ScheduleKind::Terapipe, &shape).unwrap();
+                let expected = f64::from(m) * scale.iter().sum::<f64>() + f64::from(p - 1) * longest;
+                close(simulate(&orders, &costs).unwrap().makespan, expected, &format!("{p} {m} {seed}"));
+            }
         }
     }
 }

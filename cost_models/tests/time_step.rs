@@ -4,7 +4,7 @@ use cluster_profiles::{Cluster, Precision, catalog};
 use cost_models::layer_cost::{LayerContext, PassCost, layer_cost};
 use cost_models::model::{Attention, Block, CustomLayer, Layer, Mlp};
 use cost_models::runtime::{CudaGraph, Overlap, RuntimeFacts, SplitPolicy, TensorOverlap, names};
-use cost_models::schedule::Placement;
+use cost_models::schedule::{Placement, ScheduleKind};
 use cost_models::stages::default_stages;
 use cost_models::step::{StageCosts, one_f_one_b_upper};
 use cost_models::{
@@ -154,6 +154,62 @@ proptest! {
         let per_round = |low: u64, high: u64| (total(high * p) - total(low * p)) / (high - low) as f64;
         let (short, long) = (per_round(rounds - 3, rounds + 3), per_round(30, 60));
         prop_assert!((short / long - 1.0).abs() < 3e-3, "{short} {long}");
+    }
+}
+
+/// A combined forward-backward hides expert traffic, but for the share that stays exposed; what runs alone in the warm-up
+/// and the cool-down shows all of its own.
+#[test]
+fn combined_pairs_hide_expert_traffic() {
+    let (p, v, m) = (4, 2, 16);
+    let layout = |schedule: &str| ParallelConfig {
+        pp: p,
+        vpp: v,
+        ep: 8,
+        dp_shard: 8,
+        zero_stage: 1,
+        num_microbatches: m,
+        schedule: schedule.to_owned(),
+        ..ParallelConfig::default()
+    };
+    let model = model(16, 8);
+    let plain = time(&model, &layout("interleaved-1f1b"), &core());
+    let combined = time(&model, &layout("combined-1f1b"), &core());
+    let overlap = Overlap { ep: Some(true), ..Overlap::default() };
+    let stated = core().with_facts(&RuntimeFacts { overlap, ..RuntimeFacts::default() });
+    let everywhere = time(&model, &layout("interleaved-1f1b"), &stated);
+    let exposed = core().shared.expert_overlap_exposed;
+    let seconds = |step: &StepTime| step.breakdown.ep.get();
+    assert!((seconds(&everywhere) / seconds(&plain) - exposed).abs() < 1e-9);
+    let alone = f64::from(2 * (p - 1 - combined.busiest_rank) + (v - 1) * p + 1) / (m as f64 * f64::from(v));
+    let expected = seconds(&plain) * (exposed + (1.0 - exposed) * alone);
+    assert!((seconds(&combined) / expected - 1.0).abs() < 1e-9, "{} {expected}", seconds(&combined));
+    assert!(combined.total() < plain.total() && combined.total() > everywhere.total());
+    let bound = with_run(&model, &layout("combined-1f1b"), &core(), &cluster(&layout("1f1b")), |run| {
+        step_time_bound(run).unwrap()
+    });
+    assert!(bound <= combined.total());
+}
+
+/// Schedules that combine forwards with backwards hide expert traffic, others do not.
+#[test]
+fn the_schedule_says_whether_expert_traffic_hides() {
+    let model = model(4, 8);
+    for &kind in ScheduleKind::ALL {
+        let parallel = ParallelConfig {
+            ep: 8,
+            dp_shard: 8,
+            schedule: kind.name().to_owned(),
+            ..ParallelConfig::default()
+        };
+        let pass = with_run(&model, &parallel, &core(), &cluster(&parallel), |run| {
+            layer_cost(&LayerContext::of(run), &run.model.layers[1], Recompute::None).forward
+        });
+        let combines = ["dualpipe", "dualpipev", "combined-1f1b"].contains(&kind.name());
+        let hidden = pass.ep_hidden / (pass.ep + pass.ep_hidden);
+        let expected = if combines { 1.0 - core().shared.expert_overlap_exposed } else { 0.0 };
+        assert!((hidden - expected).abs() < 1e-9, "{kind}: {hidden}");
+        assert_eq!(kind.definition().combines, combines);
     }
 }
 

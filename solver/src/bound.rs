@@ -6,7 +6,7 @@ use crate::mesh::{Mesh, Pipeline};
 use crate::order_bound::round_trips;
 use crate::times::{Mode, UnitTimes};
 use cost_models::Recompute;
-use cost_models::schedule::{Placement, Vocabulary};
+use cost_models::schedule::{Placement, ScheduleKind, Vocabulary};
 use std::ops::Range;
 
 /// A layout without stages: what bounds look at.
@@ -168,7 +168,8 @@ impl Layout<'_> {
     pub fn split_may_fit(&self, ranges: impl Iterator<Item = Range<usize>>, ranks: &[u16]) -> bool {
         let recompute = self.pipeline.recompute;
         let mode = Mode::of(recompute);
-        let interleaved = self.pipeline.schedule.kind.name() == "interleaved-1f1b";
+        let kind = self.pipeline.schedule.kind;
+        let interleaved = matches!(kind, ScheduleKind::Interleaved | ScheduleKind::Combined);
         let mut bytes = vec![(0.0, 0u32); self.ranks()];
         for (units, &rank) in ranges.zip(ranks) {
             let again = match recompute {

@@ -193,7 +193,7 @@ pub fn least_in_flight(schedule: Schedule, mesh: &Mesh, vpp: u32, rank: u32, lay
     match schedule.kind.name() {
         "gpipe" => m as f64,
         "1f1b" => m.min(p - u64::from(rank)) as f64,
-        "interleaved-1f1b" => interleaved_in_flight(mesh, vpp, rank, layers),
+        "interleaved-1f1b" | "combined-1f1b" => interleaved_in_flight(mesh, vpp, rank, layers),
         _ => 1.0,
     }
 }

@@ -76,16 +76,18 @@ impl Tree<'_, '_> {
     /// shardings are apart.
     fn expand_mesh(&self, mesh: &Mesh, cutoff: f64) -> Expansion {
         let mut expansion = Expansion::default();
-        let mut known: Vec<(Vec<Sharding>, Option<Arc<Tables>>)> = Vec::new();
+        let mut known: Vec<(bool, Vec<Sharding>, Option<Arc<Tables>>)> = Vec::new();
         for (pipeline, shardings) in self.space.pipelines(mesh, &mut expansion.pruned) {
             let size = if mesh.pp == 1 { 1 } else { shardings.len() };
+            let combines = pipeline.schedule.kind.definition().combines;
             for group in shardings.chunks(size) {
-                let index = known.iter().position(|(own, _)| own == group).unwrap_or_else(|| {
-                    let tables = Tables::new(self.problem, self.units, mesh, group);
-                    known.push((group.to_vec(), tables.map(Arc::new)));
+                let same = |(own, list, _): &(bool, Vec<Sharding>, _)| *own == combines && list == group;
+                let index = known.iter().position(same).unwrap_or_else(|| {
+                    let tables = Tables::new(self.problem, self.units, mesh, group, pipeline.schedule);
+                    known.push((combines, group.to_vec(), tables.map(Arc::new)));
                     known.len() - 1
                 });
-                let tables = known[index].1.as_ref();
+                let tables = known[index].2.as_ref();
                 if tables.is_some_and(|tables| self.load_bound(tables, &pipeline) >= cutoff) {
                     continue;
                 }

@@ -15,7 +15,7 @@
 
 use cost_models::schedule::OpCosts;
 
-/// Sizes of an interleaved order: ranks, chunks, microbatches; groups of as many microbatches as ranks.
+/// Sizes of an interleaved order: ranks, chunks, microbatches, and how many of these form a group.
 #[derive(Debug, Clone, Copy)]
 pub struct Interleaving {
     /// Pipeline ranks.
@@ -24,6 +24,11 @@ pub struct Interleaving {
     pub chunks: usize,
     /// Microbatches.
     pub microbatches: usize,
+    /// Microbatches of a group, at least as many as ranks: all groups are whole. Without chunks there are none.
+    pub group: usize,
+    /// Whether forwards and backwards are combined: a rank then runs a forward more in its warm-up, and another together
+    /// with its first backward.
+    pub combined: bool,
 }
 
 impl Interleaving {
@@ -53,35 +58,23 @@ impl Interleaving {
     /// its last forward.
     fn steady_work(&self, costs: &OpCosts, rank: usize) -> Option<f64> {
         let (p, v, m) = (self.ranks, self.chunks, self.microbatches);
-        let warmup = if v == 1 { p - 1 - rank } else { 2 * (p - 1 - rank) + (v - 1) * p };
-        let before = warmup + 1;
+        let group = if v == 1 { m } else { self.group.min(m) };
+        let warmup = if v == 1 { p - 1 - rank } else { 2 * (p - 1 - rank) + (v - 1) * group };
+        let before = warmup + 1 + 2 * usize::from(self.combined);
         if before >= m * v {
             return None;
         }
-        let first_group = if v == 1 { m } else { p.min(m) };
-        let last_group = if v == 1 || m.is_multiple_of(p) { first_group } else { p + m % p };
-        let mut work = 0.0;
-        for chunk in 0..v {
+        let work = |chunk: usize| {
             let stage = &costs.stages[chunk * p + rank];
-            let forwards = self.share(before, chunk, first_group);
-            let backwards = self.share(before, chunk, last_group);
-            work += m.saturating_sub(forwards) as f64 * stage.forward;
-            work += m.saturating_sub(backwards) as f64 * stage.backward;
-        }
-        Some(work)
+            m.saturating_sub(self.share(before, chunk, group)) as f64 * (stage.forward + stage.backward)
+        };
+        Some((0..v).map(work).sum())
     }
 
-    /// How many of the first `count` forwards (or the last `count` backwards) are of this chunk, in groups of `group`, then of p.
+    /// How many of the first `count` forwards (or the last `count` backwards) are of this chunk, in groups of `group`.
     fn share(&self, count: usize, chunk: usize, group: usize) -> usize {
-        let of_group = |count: usize, group: usize| count.saturating_sub(chunk * group).min(group);
-        let first = of_group(count.min(group * self.chunks), group);
-        let mut left = count.saturating_sub(group * self.chunks);
-        let mut share = first;
-        while left > 0 {
-            share += of_group(left.min(self.ranks * self.chunks), self.ranks);
-            left = left.saturating_sub(self.ranks * self.chunks);
-        }
-        share
+        let whole = group * self.chunks;
+        count / whole * group + (count % whole).saturating_sub(chunk * group).min(group)
     }
 }
 
@@ -100,19 +93,26 @@ pub fn round_trips(ranks: u64, microbatches: u64, round_trip: f64, chain: impl F
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cost_models::schedule::{ScheduleKind, ScheduleShape, generate, simulate};
+    use cost_models::schedule::{GroupRule, ScheduleKind, ScheduleShape, generate, simulate};
 
     fn simulated(order: &Interleaving, costs: &OpCosts) -> Result<f64, Box<dyn std::error::Error>> {
         let shape = ScheduleShape::new(order.ranks as u32, order.microbatches as u32)
             .with_chunks(order.chunks as u32);
-        let kind = if order.chunks == 1 { ScheduleKind::OneFOneB } else { ScheduleKind::Interleaved };
+        let torch = order.group != order.ranks;
+        let group_rule = if torch { GroupRule::Torch } else { GroupRule::Megatron };
+        let shape = ScheduleShape { group_rule, ..shape };
+        let kind = match (order.chunks, order.combined) {
+            (1, _) => ScheduleKind::OneFOneB,
+            (_, false) => ScheduleKind::Interleaved,
+            _ => ScheduleKind::Combined,
+        };
         Ok(simulate(&generate(kind, &shape)?, costs)?.makespan)
     }
 
     #[test]
     fn equal_stages_take_exactly_the_bound() -> Result<(), Box<dyn std::error::Error>> {
         for (ranks, chunks, microbatches) in [(2, 2, 4), (4, 2, 8), (4, 3, 12), (8, 2, 16), (5, 4, 20)] {
-            let order = Interleaving { ranks, chunks, microbatches };
+            let order = Interleaving { ranks, chunks, microbatches, group: ranks, combined: false };
             let costs = OpCosts::uniform((ranks * chunks) as u32, 2.0, 3.0, 1.0).with_latency(0.25);
             let (bound, time) = (order.bound(&costs), simulated(&order, &costs)?);
             assert!((bound - time).abs() < 1e-9, "{order:?}: {bound} {time}");
@@ -131,7 +131,11 @@ mod tests {
             let ranks = 2 + random(5) as usize;
             let chunks = 1 + random(4) as usize;
             let rest = if chunks == 1 { random(3) as usize } else { 0 };
-            let order = Interleaving { ranks, chunks, microbatches: ranks * (1 + random(4) as usize) + rest };
+            let groups = 1 + random(4) as usize;
+            // Equal groups of more than the ranks are torch's, as long as there are fewer of them than ranks.
+            let combined = chunks > 1 && random(2) == 1;
+            let group = if chunks > 1 && groups < ranks { ranks + random(2) as usize } else { ranks };
+            let order = Interleaving { ranks, chunks, microbatches: group * groups + rest, group, combined };
             let mut costs =
                 OpCosts::uniform((ranks * chunks) as u32, 1.0, 1.0, 0.0).with_latency(random(3) as f64);
             for stage in &mut costs.stages {

@@ -142,6 +142,9 @@ impl State {
                 mesh.write(&mut parallel);
                 parallel.pp = if *pipelined { 2 } else { 1 };
                 parallel.zero_stage = 0;
+                if let Some(schedule) = tree.space.combining() {
+                    parallel.schedule = schedule.to_string();
+                }
                 works(tree.problem, tree.units, &parallel)
             });
             known.extend(more.collect::<Vec<_>>());

@@ -11,7 +11,7 @@ use crate::mesh::{Mesh, Pipeline, Sharding, set_schedule};
 use crate::term::{Field, Term};
 use cluster_profiles::Cluster;
 use cost_models::rules::{Axis, Engine, Facts, RecomputeFreedom};
-use cost_models::schedule::{Schedule, ScheduleShape};
+use cost_models::schedule::{Schedule, ScheduleKind, ScheduleShape};
 use cost_models::{ParallelConfig, Recompute};
 use std::collections::BTreeMap;
 
@@ -238,7 +238,7 @@ impl<'a> SearchSpace<'a> {
         for schedule in self.schedules_for(mesh) {
             set_schedule(&mut scratch, &schedule.to_string());
             for vpp in self.chunk_counts(schedule, mesh) {
-                let shape_fault = Self::shape_fault(schedule, mesh, vpp);
+                let shape_fault = self.shape_fault(schedule, mesh, vpp);
                 for (recompute, per_stage) in self.choices(mesh, vpp) {
                     let pipeline = Pipeline { schedule, vpp, recompute, per_stage };
                     pipeline.write(&mut scratch);
@@ -272,20 +272,29 @@ impl<'a> SearchSpace<'a> {
         self.engine.first_broken(&self.facts, parallel)
     }
 
-    fn shape_fault(schedule: Schedule, mesh: &Mesh, vpp: u32) -> Option<&'static str> {
-        schedule.kind.check(&Self::shape(mesh, vpp)).is_err().then_some("schedule")
+    fn shape_fault(&self, schedule: Schedule, mesh: &Mesh, vpp: u32) -> Option<&'static str> {
+        schedule.kind.check(&self.shape(mesh, vpp)).is_err().then_some("schedule")
     }
 
-    /// The shape a schedule runs in, with the groups of microbatches that the cost model simulates.
-    fn shape(mesh: &Mesh, vpp: u32) -> ScheduleShape {
+    /// The shape a schedule runs in, with the engine's groups of microbatches, as the cost model simulates it.
+    fn shape(&self, mesh: &Mesh, vpp: u32) -> ScheduleShape {
         let microbatches = u32::try_from(mesh.num_microbatches).unwrap_or(u32::MAX);
-        ScheduleShape::new(mesh.pp, microbatches).with_chunks(vpp)
+        let shape = ScheduleShape::new(mesh.pp, microbatches).with_chunks(vpp);
+        ScheduleShape { group_rule: self.engine.groups, ..shape }
     }
 
-    /// Without a pipeline all schedules of whole microbatches are one.
+    /// A schedule that combines forwards with backwards, if there is one: none hides more expert traffic.
+    #[must_use]
+    pub fn combining(&self) -> Option<Schedule> {
+        self.schedules.iter().copied().find(|schedule| schedule.kind.definition().combines)
+    }
+
+    /// Without a pipeline all schedules of whole microbatches are one, but for one that combines a forward with a backward.
     fn schedules_for(&self, mesh: &Mesh) -> impl Iterator<Item = Schedule> + '_ {
-        let count = if mesh.pp == 1 { 1 } else { self.schedules.len() };
-        self.schedules.iter().copied().take(count)
+        let single = mesh.pp == 1;
+        let one = |index: usize, schedule: Schedule| index == 0 || schedule.kind == ScheduleKind::Combined;
+        let kept = self.schedules.iter().copied().enumerate();
+        kept.filter(move |&(index, schedule)| !single || one(index, schedule)).map(|(_, schedule)| schedule)
     }
 
     /// Chunks per rank: what the schedule is made for; any number from two on for interleaved ones.
@@ -329,4 +338,4 @@ impl<'a> SearchSpace<'a> {
 const GRID_RULES: &[&str] = &["M1", "M5", "T6b", "M7", "M16", "M13", "P9", "P2"];
 
 /// Schedules that run any number of chunks.
-const OPEN_CHUNKS: &[&str] = &["interleaved-1f1b", "looped-bfs", "interleaved-zb"];
+const OPEN_CHUNKS: &[&str] = &["interleaved-1f1b", "looped-bfs", "interleaved-zb", "combined-1f1b"];

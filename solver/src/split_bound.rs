@@ -7,8 +7,8 @@ use crate::outside::{RankShare, outside_of};
 use crate::partition::{Chain, StageTimes};
 use crate::splits::ranges;
 use cluster_profiles::Seconds;
-use cost_models::ParallelConfig;
-use cost_models::schedule::{BoundInput, Hop, OpCosts, Vocabulary, bound};
+use cost_models::schedule::{BoundInput, Hop, OpCosts, ScheduleKind, Vocabulary, bound};
+use cost_models::{ParallelConfig, rules};
 use std::ops::Range;
 
 impl Leaf<'_, '_> {
@@ -50,19 +50,30 @@ impl Leaf<'_, '_> {
             combines: false,
             vocabulary: Vocabulary::Whole,
         };
-        let name = pipeline.schedule.kind.name();
-        let ordered = if matches!(name, "1f1b" | "interleaved-1f1b") {
-            let order = Interleaving {
-                ranks: mesh.pp as usize,
-                chunks: pipeline.vpp as usize,
-                microbatches: microbatches as usize,
-            };
-            order.bound(&costs)
-        } else {
-            0.0
-        };
-        let trips = if name == "1f1b" { self.trips_bound(&costs) } else { 0.0 };
+        let ordered = self.interleaving().map_or(0.0, |order| order.bound(&costs));
+        let chain = pipeline.schedule.kind == ScheduleKind::OneFOneB;
+        let trips = if chain { self.trips_bound(&costs) } else { 0.0 };
         bound(&input, &costs).max(ordered).max(trips)
+    }
+
+    /// The order of 1F1B and its interleaved forms; none for other schedules, and where the last group is not whole.
+    fn interleaving(&self) -> Option<Interleaving> {
+        let (mesh, pipeline) = (self.layout.mesh, self.layout.pipeline);
+        let kind = pipeline.schedule.kind;
+        let known =
+            [ScheduleKind::OneFOneB, ScheduleKind::Interleaved, ScheduleKind::Combined].contains(&kind);
+        let runtime = self.problem.runtime;
+        let microbatches = u32::try_from(mesh.num_microbatches).ok().filter(|_| known)?;
+        let rule = rules::engine(&runtime.name).groups;
+        let group = rule.group(mesh.pp, microbatches, runtime.memory.pipeline.group_size);
+        let whole = pipeline.vpp == 1 || (group > 0 && microbatches.is_multiple_of(group));
+        whole.then_some(Interleaving {
+            ranks: mesh.pp as usize,
+            chunks: pipeline.vpp as usize,
+            microbatches: microbatches as usize,
+            group: group as usize,
+            combined: kind == ScheduleKind::Combined,
+        })
     }
 
     /// Work of the fullest rank.

@@ -1,12 +1,13 @@
 //! What is computed once for a mesh and serves all its pipelines.
 
 use crate::bytes::UnitBytes;
-use crate::mesh::{Mesh, Sharding};
+use crate::mesh::{Mesh, Sharding, set_schedule};
 use crate::outside::outside_bound;
 use crate::problem::Problem;
 use crate::times::UnitTimes;
 use crate::units::Units;
 use cost_models::ParallelConfig;
+use cost_models::schedule::Schedule;
 use std::cmp::Reverse;
 
 /// A sharding of the state, and the seconds it costs outside the pipeline at least.
@@ -34,13 +35,22 @@ pub struct Tables {
 }
 
 impl Tables {
-    /// The tables of a mesh with these shardings; none if there is none, or the sizes make no sense.
+    /// The tables of a mesh with these shardings for a schedule (those of one that combines forwards with backwards are
+    /// apart: expert traffic hides there); none if there is no sharding, or the sizes make no sense.
     #[must_use]
-    pub fn new(problem: &Problem, units: &Units, mesh: &Mesh, shardings: &[Sharding]) -> Option<Self> {
-        let mut list: Vec<Sharded> = shardings
-            .iter()
-            .map(|sharding| Sharded { sharding: *sharding, parallel: mesh.sharded(*sharding), outside: 0.0 })
-            .collect();
+    pub fn new(
+        problem: &Problem,
+        units: &Units,
+        mesh: &Mesh,
+        shardings: &[Sharding],
+        schedule: Schedule,
+    ) -> Option<Self> {
+        let sharded = |sharding: &Sharding| {
+            let mut parallel = mesh.sharded(*sharding);
+            set_schedule(&mut parallel, &schedule.to_string());
+            Sharded { sharding: *sharding, parallel, outside: 0.0 }
+        };
+        let mut list: Vec<Sharded> = shardings.iter().map(sharded).collect();
         let lean = leanest(&list)?;
         let times = UnitTimes::new(problem, units, &lean.parallel);
         let bytes = UnitBytes::new(problem, units, &lean.parallel).ok()?;

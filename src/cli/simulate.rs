@@ -52,7 +52,8 @@ pub struct SimulateArgs {
     /// Whose rule on groups applies.
     #[arg(long, value_enum, default_value_t = Rule::Megatron)]
     pub group_rule: Rule,
-    /// Equal slices of every sequence, for schedules that cut them; the times are those of the whole.
+    /// Equal slices of every sequence, for schedules that cut them; the times are those of the whole. For `auto`, how
+    /// many it may use at most (4 if left out; 1 keeps sequences whole).
     #[arg(long, value_name = "Q")]
     pub slices: Option<u32>,
     /// Times of the two passes of a split output layer, for the suffixes -vocab1 and -vocab2.
@@ -71,7 +72,7 @@ pub struct SimulateArgs {
     /// there.
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
-    /// Write the order as torch's schedule CSV (torchtitan).
+    /// Write the order as torch's schedule CSV (torchtitan); `auto` then looks only at orders that have one.
     #[arg(long, value_name = "FILE")]
     pub csv: Option<PathBuf>,
     /// Write a page with the timeline and every rank in numbers.
@@ -145,7 +146,8 @@ fn of_plan(args: &SimulateArgs, path: &Path) -> Result<Simulation, AppError> {
         simulation.notes.push(("steps", note.to_owned()));
     }
     let stage_bytes = pipeline.costs.stages.iter().map(|stage| stage.activation_bytes).collect();
-    simulation.of_plan = Some(PlanFigures { stage_bytes, step, outside: pipeline.outside });
+    let (hops, waiting) = (pipeline.hops(&simulation.timeline), pipeline.waiting(&simulation.timeline));
+    simulation.of_plan = Some(PlanFigures { stage_bytes, step, hops, waiting, outside: pipeline.outside });
     Ok(simulation)
 }
 
@@ -165,27 +167,43 @@ fn of_order(args: &SimulateArgs, path: &Path) -> Result<Simulation, AppError> {
 /// A schedule by its name, with the times of the flags.
 fn of_schedule(args: &SimulateArgs) -> Result<Simulation, AppError> {
     let schedule: Schedule = args.schedule.as_deref().unwrap_or_default().parse().map_err(refused)?;
-    let shape = shape(args);
-    let sizes = schedule.kind.check(&ScheduleShape { vocabulary: schedule.vocabulary, ..shape });
-    let sizes = sizes.map_err(refused)?;
-    let costs = costs(args, sizes.p * sizes.v, sizes.q);
+    let shape = ScheduleShape { vocabulary: schedule.vocabulary, ..shape(args) };
     let mut simulation = if schedule.kind == ScheduleKind::Auto {
-        let options = AutoOptions { replicated_weights: true, ..AutoOptions::default() };
-        let found = auto_schedule(&shape, &costs, &options).map_err(refused)?;
-        let mut simulation = simulated(args, schedule.to_string(), found.orders, &costs)?;
-        simulation.lower_bound = found.lower_bound.min(simulation.timeline.makespan);
-        simulation.notes.push(("found as", found.origin));
-        simulation
+        of_search(args, schedule, &ScheduleShape { slices: None, ..shape })?
     } else {
+        let sizes = schedule.kind.check(&shape).map_err(refused)?;
+        let costs = costs(args, sizes.p * sizes.v, sizes.q);
         let orders = generate_for(schedule, &shape, &costs).map_err(refused)?;
         simulated(args, schedule.to_string(), orders, &costs)?
     };
     if simulation.orders.pipelines() > 1 {
         simulation.notes.push(("weights", "every rank holds two stages' copies".to_owned()));
     }
+    if simulation.orders.slices() > 1 {
+        let cut = format!("cut into {} slices: for causal attention", simulation.orders.slices());
+        simulation.notes.push(("sequences", cut));
+    }
     if !schedule.kind.is_synchronous() {
         simulation.notes.push(("training", "works on stale weights: check convergence".to_owned()));
     }
+    Ok(simulation)
+}
+
+/// Slices that `auto` may cut sequences into unless told otherwise: those of terapipe.
+const USUAL_SLICES: u32 = 4;
+
+/// The best order for the times of the flags. One that is to be written for torch has one pipeline and whole sequences.
+fn of_search(args: &SimulateArgs, schedule: Schedule, shape: &ScheduleShape) -> Result<Simulation, AppError> {
+    let sizes = schedule.kind.check(shape).map_err(refused)?;
+    let options = AutoOptions {
+        replicated_weights: args.csv.is_none(),
+        most_slices: args.slices.unwrap_or(if args.csv.is_none() { USUAL_SLICES } else { 1 }),
+        ..AutoOptions::default()
+    };
+    let found = auto_schedule(shape, &costs(args, sizes.p * sizes.v, 1), &options).map_err(refused)?;
+    let mut simulation = simulated(args, schedule.to_string(), found.orders, &found.costs)?;
+    simulation.lower_bound = found.lower_bound.min(simulation.timeline.makespan);
+    simulation.found_as = Some(found.origin);
     Ok(simulation)
 }
 
@@ -208,7 +226,8 @@ fn simulated(
         .map_err(|error| AppError::Other { message: error.to_string(), hint: Some(error.hint()) })?;
     // A bound summed in another order may end up a rounding error above what it bounds.
     let lower_bound = lower_bound(&orders, costs).min(timeline.makespan);
-    Ok(Simulation { schedule, orders, timeline, lower_bound, notes: Vec::new(), of_plan: None })
+    let (notes, found_as, of_plan) = (Vec::new(), None, None);
+    Ok(Simulation { schedule, orders, timeline, lower_bound, found_as, notes, of_plan })
 }
 
 fn refused(error: cost_models::schedule::ScheduleError) -> AppError {
@@ -233,9 +252,9 @@ fn shape(args: &SimulateArgs) -> ScheduleShape {
 
 fn costs(args: &SimulateArgs, stages: u32, slices: u32) -> OpCosts {
     let ChunkTimes { forward, input_grad, weight_grad } = args.times.unwrap_or_default();
-    let [f, i, w] = [forward, input_grad, weight_grad].map(|time| time / f64::from(slices));
     let vocabulary = args.vocabulary_times.unwrap_or_default();
-    OpCosts { vocabulary, ..OpCosts::uniform(stages, f, i, w).with_latency(args.p2p) }
+    let whole = OpCosts::uniform(stages, forward, input_grad, weight_grad).with_latency(args.p2p);
+    OpCosts { vocabulary, ..whole.of_slices(slices) }
 }
 
 fn write_files(args: &SimulateArgs, simulation: &Simulation) -> Result<(), AppError> {

@@ -26,6 +26,8 @@ pub struct Simulation {
     pub timeline: Timeline,
     /// No order of the same stages and operations takes less.
     pub lower_bound: f64,
+    /// What a searched order is made of.
+    pub found_as: Option<String>,
     /// Lines that follow the figures, as name and text.
     pub notes: Vec<(&'static str, String)>,
     /// What a plan adds; none where times are without a unit.
@@ -39,6 +41,10 @@ pub struct PlanFigures {
     pub stage_bytes: Vec<f64>,
     /// The whole step.
     pub step: Seconds,
+    /// What hops between ranks add to it.
+    pub hops: Seconds,
+    /// What the busiest rank waits for others, hops apart.
+    pub waiting: Seconds,
     /// The part of it beside the pipeline.
     pub outside: Outside,
 }
@@ -59,6 +65,15 @@ pub struct Document<'a> {
     /// Per rank, microbatch-chunks held at once.
     peak_activations: Vec<Number>,
     lower_bound: f64,
+    /// What a searched order is made of.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    found_as: Option<&'a str>,
+    /// Slices of a sequence, where it is cut.
+    #[serde(skip_serializing_if = "is_one")]
+    slices: u32,
+    /// Copies of its weights every rank holds, where there are two.
+    #[serde(skip_serializing_if = "is_one")]
+    weight_copies: u32,
     #[serde(flatten)]
     of_plan: Option<PlanDocument>,
 }
@@ -67,7 +82,15 @@ pub struct Document<'a> {
 struct PlanDocument {
     peak_activation_bytes: Vec<f64>,
     step_time_seconds: Seconds,
+    /// The two parts of the makespan bubble, under their names in a plan.
+    time_seconds: BubbleDocument,
     outside_seconds: OutsideDocument,
+}
+
+#[derive(Debug, Serialize)]
+struct BubbleDocument {
+    pp: Seconds,
+    bubble: Seconds,
 }
 
 #[derive(Debug, Serialize)]
@@ -75,6 +98,10 @@ struct OutsideDocument {
     dp: Seconds,
     optimizer: Seconds,
     host: Seconds,
+}
+
+const fn is_one(count: &u32) -> bool {
+    *count == 1
 }
 
 impl Simulation {
@@ -93,9 +120,13 @@ impl Simulation {
             bubble_fraction: timeline.bubble_fraction(),
             peak_activations: timeline.peak_activations().into_iter().map(|peak| self.chunks(peak)).collect(),
             lower_bound: self.lower_bound,
+            found_as: self.found_as.as_deref(),
+            slices: orders.slices(),
+            weight_copies: orders.pipelines(),
             of_plan: self.of_plan.as_ref().map(|plan| PlanDocument {
                 peak_activation_bytes: timeline.ranks.iter().map(|rank| rank.peak_activation_bytes).collect(),
                 step_time_seconds: plan.step,
+                time_seconds: BubbleDocument { pp: plan.hops, bubble: plan.waiting },
                 outside_seconds: OutsideDocument {
                     dp: plan.outside.data_parallel,
                     optimizer: plan.outside.optimizer,
@@ -146,9 +177,13 @@ impl Simulation {
         figures.push(("makespan", time(timeline.makespan)));
         figures.push(("lower bound", time(self.lower_bound)));
         let (bubble, span) = (time(timeline.makespan_bubble()), time(timeline.span_bubble()));
-        figures
-            .push(("bubble", format!("{bubble} (makespan less busiest rank), {span} inside a rank's span")));
+        let parts = self.of_plan.as_ref().map_or_else(String::new, |plan| {
+            format!("; in the step: bubble {}, pp {}", seconds(plan.waiting), seconds(plan.hops))
+        });
+        let whole = format!("{bubble} (makespan less busiest rank), {span} inside a rank's span{parts}");
+        figures.push(("bubble", whole));
         figures.push(("activations", self.activations()));
+        figures.extend(self.found_as.clone().map(|origin| ("found as", origin)));
         figures.extend(self.notes.iter().cloned());
         figures
     }

@@ -57,6 +57,17 @@ pub enum EstimateError {
     Memory(#[from] MemoryError),
 }
 
+impl EstimateError {
+    /// What to do about it.
+    #[must_use]
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Time(error) => error.hint(),
+            Self::Memory(error) => Some(error.hint()),
+        }
+    }
+}
+
 /// What is added to the step at the very edge of memory, relative. Allocators that have to return cached blocks and ask
 /// again slow a step by anything from nothing to several times (published: 225 to 33 TFLOP/s at 79.7 of 80 GB, 76 %
 /// slower at 91 of 96 GiB); most runs there lose nothing, so the step time itself is left alone.

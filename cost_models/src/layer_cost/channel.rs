@@ -81,8 +81,12 @@ fn experts(context: &LayerContext, mlp: &Mlp) -> Passes {
         }
     }
     let dispatch = dispatch(context, topk, group_limit) * context.imbalance;
-    passes.forward.ep += dispatch;
-    passes.input_gradient.ep += dispatch;
+    for pass in [&mut passes.forward, &mut passes.input_gradient] {
+        pass.ep += dispatch * context.ep_exposed();
+        if context.combined {
+            pass.ep_hidden += dispatch * (1.0 - context.ep_exposed());
+        }
+    }
     passes
 }
 
@@ -140,8 +144,5 @@ fn dispatch(context: &LayerContext, topk: u64, group_limit: Option<u64>) -> Seco
         group: context.ep_group,
         dispatcher: context.dispatcher(),
     };
-    let whole =
-        dispatch.time(&context.ep_fabric(), context.gpu.is_blackwell_or_later(), shared.dispatch_latency);
-    let overlapped = context.runtime.facts.overlap.ep == Some(true);
-    whole * if overlapped { shared.expert_overlap_exposed } else { 1.0 }
+    dispatch.time(&context.ep_fabric(), context.gpu.is_blackwell_or_later(), shared.dispatch_latency)
 }

@@ -8,13 +8,15 @@ use crate::run::TrainingRun;
 use crate::runtime::{
     ContextExchange, CudaGraph, ExpertDispatcher, Runtime, Scaling, SharedTraits, TensorOverlap,
 };
+use crate::schedule::Schedule;
 use crate::sites::{Site, speed};
 use crate::workload::Workload;
 use cluster_profiles::{Cluster, Gpu, GroupShape, Precision, Seconds};
 
 /// Everything that the cost of a layer depends on: sizes of a microbatch on a rank, degrees, engine, GPU, links. It
 /// does not depend on the number of microbatches, of pipeline ranks or of data-parallel ranks, but for whether there
-/// is a pipeline at all; one table of layer costs serves all of these.
+/// is a pipeline at all and whether its schedule combines forwards with backwards; one table of layer costs serves all of
+/// these.
 #[derive(Debug, Clone, Copy)]
 pub struct LayerContext<'a> {
     /// The model the layers belong to.
@@ -59,6 +61,8 @@ pub struct LayerContext<'a> {
     pub imbalance: f64,
     /// Whether there is more than one pipeline rank.
     pub pipelined: bool,
+    /// Whether the schedule combines forwards with backwards, behind which expert traffic hides.
+    pub combined: bool,
     /// What the pipeline rank runs on, where ranks differ.
     pub site: Option<&'a Site>,
 }
@@ -124,6 +128,7 @@ impl<'a> LayerContext<'a> {
             etp_group: group(parallel.etp, 1),
             imbalance: workload.expert_imbalance.max(1.0),
             pipelined: parallel.pp > 1,
+            combined: combines(&parallel.schedule),
             site,
         }
     }
@@ -193,6 +198,14 @@ impl<'a> LayerContext<'a> {
         }
     }
 
+    /// Share of expert traffic that stays exposed: all of it unless the engine, or a combined pair of the schedule, hides it
+    /// behind another microbatch.
+    #[must_use]
+    pub fn ep_exposed(&self) -> f64 {
+        let overlapped = self.combined || self.runtime.facts.overlap.ep == Some(true);
+        if overlapped { self.shared().expert_overlap_exposed } else { 1.0 }
+    }
+
     /// How tokens travel to their experts; over an NVLink domain larger than a node, `DeepEP`'s place is `HybridEP`'s.
     #[must_use]
     pub fn dispatcher(&self) -> ExpertDispatcher {
@@ -244,6 +257,11 @@ impl<'a> LayerContext<'a> {
         let graph = if facts.cuda_graph == Some(CudaGraph::Full) { self.shared().full_graph } else { 1.0 };
         (time.host_experts + eight) * (capacity * graph)
     }
+}
+
+/// Whether a schedule combines forwards with backwards.
+fn combines(schedule: &str) -> bool {
+    schedule.parse().is_ok_and(|schedule: Schedule| schedule.kind.definition().combines)
 }
 
 /// The GPU kind that everybody waits for: the one with the lowest sustained 16-bit rate.

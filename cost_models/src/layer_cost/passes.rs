@@ -22,10 +22,12 @@ pub struct PassCost {
     pub dp: Seconds,
     /// Time the GPU waits for its host.
     pub host: Seconds,
+    /// Expert traffic that a combined forward-backward hides: no part of the total, but exposed where the pass runs alone.
+    pub ep_hidden: Seconds,
 }
 
 impl PassCost {
-    /// All kinds together.
+    /// All kinds together, in a combined pair where the schedule has them.
     #[must_use]
     pub fn total(&self) -> Seconds {
         self.gpu() + self.host
@@ -69,6 +71,7 @@ impl Add for PassCost {
             ep: self.ep + other.ep,
             dp: self.dp + other.dp,
             host: self.host + other.host,
+            ep_hidden: self.ep_hidden + other.ep_hidden,
         }
     }
 }
@@ -92,6 +95,7 @@ impl Mul<f64> for PassCost {
             ep: self.ep * factor,
             dp: self.dp * factor,
             host: self.host * factor,
+            ep_hidden: self.ep_hidden * factor,
         }
     }
 }

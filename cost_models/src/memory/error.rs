@@ -11,13 +11,13 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 pub enum MemoryError {
     /// Degrees or sizes that make no sense.
-    #[error("the layout cannot be estimated: {}\n\nhint: every degree and size is at least 1", faults.join("; "))]
+    #[error("the layout cannot be estimated: {}", faults.join("; "))]
     Faults {
         /// Every faulty field with its value.
         faults: Vec<String>,
     },
     /// The schedule does not exist or does not fit the layout.
-    #[error("schedule `{name}`")]
+    #[error("the pipeline schedule `{name}` cannot run this layout")]
     Schedule {
         /// Its name.
         name: String,
@@ -25,9 +25,7 @@ pub enum MemoryError {
         source: ScheduleError,
     },
     /// The stages do not belong to the model.
-    #[error(
-        "stage {stage} ends at layer {layer}, the model has {layers} layers\n\nhint: make the stages from this model"
-    )]
+    #[error("stage {stage} ends at layer {layer}, the model has {layers} layers")]
     Stage {
         /// The stage.
         stage: usize,
@@ -37,7 +35,7 @@ pub enum MemoryError {
         layers: usize,
     },
     /// No schedule of this name.
-    #[error("unknown schedule `{name}`\n\nhint: `meshwright catalog schedules` lists them")]
+    #[error("unknown schedule `{name}`")]
     UnknownSchedule {
         /// The name.
         name: String,
@@ -45,6 +43,17 @@ pub enum MemoryError {
 }
 
 impl MemoryError {
+    /// What to do about it.
+    #[must_use]
+    pub fn hint(&self) -> String {
+        match self {
+            Self::Faults { .. } => "every degree and size is at least 1".to_owned(),
+            Self::Schedule { source, .. } => source.hint(),
+            Self::Stage { .. } => "make the stages from this model".to_owned(),
+            Self::UnknownSchedule { .. } => "`meshwright catalog schedules` lists them".to_owned(),
+        }
+    }
+
     pub(super) fn check(
         model: &ModelSpec,
         cluster: &Cluster,

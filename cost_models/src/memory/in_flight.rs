@@ -6,7 +6,9 @@
 
 use super::error::MemoryError;
 use crate::parallel::ParallelConfig;
-use crate::schedule::{OpKind, Placement, RankOrders, Schedule, ScheduleShape, Vocabulary, generate};
+use crate::schedule::{
+    OpKind, Placement, RankOrders, Schedule, ScheduleKind, ScheduleShape, Vocabulary, generate,
+};
 
 /// Microbatches in flight on every rank of a schedule.
 #[derive(Debug, Clone, PartialEq)]
@@ -29,25 +31,30 @@ enum RankInFlight {
 }
 
 impl InFlight {
-    /// Counts for a layout's schedule; `group_size` is the interleaved schedule's, pp if none.
+    /// Counts for a layout's schedule in the shape that its engine runs it in
+    /// ([`Runtime::schedule_shape`](crate::Runtime::schedule_shape)).
     ///
     /// # Errors
     /// [`MemoryError::UnknownSchedule`], or [`MemoryError::Schedule`] with the schedule's broken rules.
-    pub fn new(parallel: &ParallelConfig, group_size: Option<u32>) -> Result<Self, MemoryError> {
+    pub fn new(parallel: &ParallelConfig, shape: &ScheduleShape) -> Result<Self, MemoryError> {
         if let Some(counts) = closed_form(parallel) {
             return Ok(Self { ranks: counts.into_iter().map(RankInFlight::Count).collect(), offloaded: 0 });
-        }
-        if parallel.schedule == "interleaved-1f1b" {
-            return Ok(Self::interleaved(parallel, group_size.unwrap_or(parallel.pp)));
         }
         let name = &parallel.schedule;
         let broken = |source| MemoryError::Schedule { name: name.clone(), source };
         let schedule: Schedule =
             name.parse().map_err(|_| MemoryError::UnknownSchedule { name: name.clone() })?;
-        let shape = shape(parallel, group_size);
-        let orders = generate(schedule, &shape).map_err(broken)?;
-        let sizes =
-            schedule.kind.check(&ScheduleShape { vocabulary: Vocabulary::Whole, ..shape }).map_err(broken)?;
+        let sizes = schedule.kind.check(&ScheduleShape { vocabulary: Vocabulary::Whole, ..*shape });
+        let extra = match schedule.kind {
+            ScheduleKind::Interleaved => Some(0),
+            ScheduleKind::Combined => Some(1),
+            _ => None,
+        };
+        if let Some(extra) = extra {
+            let round = schedule.kind.definition().round;
+            return Ok(Self::interleaved(parallel, sizes.map_or(parallel.pp, |sizes| round(&sizes)), extra));
+        }
+        let (orders, sizes) = (generate(schedule, shape).map_err(broken)?, sizes.map_err(broken)?);
         let offloaded = (schedule.kind.definition().offloaded_chunks)(&sizes);
         Ok(Self { offloaded: offloaded as usize, ..Self::of(&orders) })
     }
@@ -70,14 +77,15 @@ impl InFlight {
         Self { ranks: ranks.collect(), offloaded: 0 }
     }
 
-    /// Interleaved 1F1B without building all orders: the peak is reached within the first groups of microbatches.
-    fn interleaved(parallel: &ParallelConfig, group: u32) -> Self {
+    /// Interleaved 1F1B without building all orders: the peak is reached within the first groups of microbatches. `extra`
+    /// forwards more come before the first backward.
+    fn interleaved(parallel: &ParallelConfig, group: u32, extra: u64) -> Self {
         let (p, v) = (u64::from(parallel.pp), u64::from(parallel.vpp));
         let group = u64::from(group).max(1);
         let m = parallel.num_microbatches.min(group * 3 + p);
         let table = virtual_chunks(m, v, group);
         let ranks = (0..p).map(|rank| {
-            let warmup = (2 * (p - 1 - rank) + (v - 1) * group).min(m * v) as usize;
+            let warmup = (2 * (p - 1 - rank) + (v - 1) * group + extra).min(m * v) as usize;
             RankInFlight::Walk { order: one_forward_one_backward(&table, v as i32, warmup), share: 1.0 }
         });
         Self { ranks: ranks.collect(), offloaded: 0 }
@@ -128,7 +136,8 @@ fn walk(order: &[i32], chunk_bytes: &[f64]) -> f64 {
 /// one (arXiv 2401.10241, section 3); vocabulary passes add one microbatch per barrier (arXiv 2411.05288, section 5).
 fn closed_form(parallel: &ParallelConfig) -> Option<Vec<f64>> {
     let (p, m) = (u64::from(parallel.pp), parallel.num_microbatches);
-    if p == 1 && parallel.vpp == 1 && parallel.schedule != "gpipe" {
+    let ahead = ["gpipe", "combined-1f1b"].contains(&parallel.schedule.as_str());
+    if p == 1 && parallel.vpp == 1 && !ahead {
         return Some(vec![1.0]);
     }
     let count: fn(u64, u64) -> u64 = match parallel.schedule.as_str() {
@@ -143,12 +152,6 @@ fn closed_form(parallel: &ParallelConfig) -> Option<Vec<f64>> {
     };
     let one_chunk = parallel.vpp == 1;
     one_chunk.then(|| (0..p).map(|r| m.min(count(p, r)) as f64).collect())
-}
-
-fn shape(parallel: &ParallelConfig, group_size: Option<u32>) -> ScheduleShape {
-    let m = u32::try_from(parallel.num_microbatches).unwrap_or(u32::MAX);
-    let shape = ScheduleShape { group_size, ..ScheduleShape::new(parallel.pp, m) };
-    if parallel.vpp > 1 { shape.with_chunks(parallel.vpp) } else { shape }
 }
 
 /// Chunk (from 1) of every virtual microbatch: groups of `group` microbatches, chunk by chunk.

@@ -44,7 +44,9 @@ impl<'a> MemoryTable<'a> {
     /// # Errors
     /// As [`InFlight::new`].
     pub fn new(context: MemoryContext<'a>) -> Result<Self, MemoryError> {
-        let in_flight = InFlight::new(context.parallel, context.traits().pipeline.group_size)?;
+        let (runtime, parallel) = (context.runtime, context.parallel);
+        let shape = runtime.schedule_shape(parallel, parallel.num_microbatches);
+        let in_flight = InFlight::new(parallel, &shape)?;
         Ok(Self::with_in_flight(context, in_flight))
     }
 

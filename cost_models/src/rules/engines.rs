@@ -3,7 +3,7 @@
 use super::pipeline::*;
 use super::rule::Rule;
 use super::sizes::*;
-use crate::schedule::Schedule;
+use crate::schedule::{GroupRule, Schedule};
 
 /// How freely an engine deals out layers over stages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -35,6 +35,8 @@ pub struct Engine {
     pub schedules: &'static [&'static str],
     /// Whether it takes the order of operations as torch's schedule CSV, and so runs any schedule that has one.
     pub reads_orders: bool,
+    /// How it groups the microbatches of interleaved schedules.
+    pub groups: GroupRule,
     /// Stage maps it accepts.
     pub stages: StageFreedom,
     /// Recompute it offers.
@@ -96,6 +98,7 @@ const MEGATRON_RULES: Rules = rules![
     EXPERT_REPLICAS,
     CHUNKS_NEED_RANKS,
     INTERLEAVED_GROUPS,
+    COMBINED,
     STAGES,
 ];
 
@@ -147,12 +150,16 @@ impl Engine {
     }
 }
 
+/// The schedules of Megatron-LM.
+const WITH_COMBINED: &[&str] = &["1f1b", "interleaved-1f1b", "combined-1f1b"];
+
 /// What most engines share.
 const BASE: Engine = Engine {
     name: "",
     zero_stages: &[0, 1],
     schedules: &["1f1b", "interleaved-1f1b"],
     reads_orders: false,
+    groups: GroupRule::Megatron,
     stages: StageFreedom::Own,
     recompute: RecomputeFreedom::Layers,
     pipeline: true,
@@ -169,6 +176,7 @@ const BASE: Engine = Engine {
 pub const ENGINES: &[Engine] = &[
     Engine {
         name: "megatron-core",
+        schedules: WITH_COMBINED,
         stages: StageFreedom::Listed,
         context: true,
         expert: true,
@@ -250,6 +258,7 @@ pub const ENGINES: &[Engine] = &[
             "dualpipev",
         ],
         reads_orders: true,
+        groups: GroupRule::Torch,
         stages: StageFreedom::Listed,
         recompute: RecomputeFreedom::AllOrNone,
         context: true,
@@ -262,6 +271,7 @@ pub const ENGINES: &[Engine] = &[
         name: "torch",
         zero_stages: &[0],
         schedules: &["1f1b", "interleaved-1f1b", "gpipe", "looped-bfs", "zb-h1", "interleaved-zb", "zb-v"],
+        groups: GroupRule::Torch,
         stages: StageFreedom::Listed,
         recompute: RecomputeFreedom::AllOrNone,
         context: true,
@@ -297,6 +307,7 @@ pub const UNLIMITED: &str = "unlimited";
 /// What no engine can do without: the arithmetic of a layout. A launcher's limits are measured against it.
 const WITHOUT_LIMITS: Engine = Engine {
     name: UNLIMITED,
+    schedules: WITH_COMBINED,
     zero_stages: &[0, 1, 2, 3],
     stages: StageFreedom::Listed,
     context: true,

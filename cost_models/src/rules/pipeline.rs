@@ -1,6 +1,7 @@
 //! Stages, chunks and microbatches.
 
 use super::rule::{Axis, Rule};
+use crate::parallel::Recompute;
 
 /// Chunks need a pipeline.
 pub const CHUNKS_NEED_RANKS: Rule = Rule {
@@ -16,9 +17,7 @@ pub const INTERLEAVED_GROUPS: Rule = Rule {
     id: "P6",
     statement: "interleaving works in groups of pp microbatches: pp divides num_microbatches",
     axis: Axis::Microbatches,
-    holds: |_, p| {
-        p.schedule != "interleaved-1f1b" || p.pp == 0 || p.num_microbatches.is_multiple_of(p.pp.into())
-    },
+    holds: |_, p| !is_interleaved(&p.schedule) || p.pp == 0 || p.num_microbatches.is_multiple_of(p.pp.into()),
     clash: |_, p| format!("{} microbatches with pp {}", p.num_microbatches, p.pp),
 };
 
@@ -28,11 +27,34 @@ pub const INTERLEAVED_ROUNDS: Rule = Rule {
     statement: "interleaving works in max(1, num_microbatches / pp) rounds of equal size",
     axis: Axis::Microbatches,
     holds: |_, p| {
-        p.schedule != "interleaved-1f1b"
+        !is_interleaved(&p.schedule)
             || p.pp == 0
             || p.num_microbatches.is_multiple_of((p.num_microbatches / u64::from(p.pp)).max(1))
     },
     clash: |_, p| format!("{} microbatches with pp {}", p.num_microbatches, p.pp),
+};
+
+fn is_interleaved(schedule: &str) -> bool {
+    matches!(schedule, "interleaved-1f1b" | "combined-1f1b")
+}
+
+/// What Megatron's combined forward-backward (`--overlap-moe-expert-parallel-comm`) asks for; its tokens are 16-bit, and its
+/// dispatcher exchanges them.
+pub const COMBINED: Rule = Rule {
+    id: "S6",
+    statement: "combined-1f1b needs expert parallelism, chunks where there is a pipeline, no full recompute, and at most one MTP layer",
+    axis: Axis::Ep,
+    holds: |f, p| {
+        let chunks = p.pp == 1 || p.vpp > 1;
+        let full = matches!(p.recompute, Recompute::Full { .. });
+        p.schedule != "combined-1f1b" || (p.ep > 1 && chunks && !full && f.mtp <= 1)
+    },
+    clash: |f, p| {
+        format!(
+            "ep {}, {} chunks with pp {}, recompute {}, {} MTP layers",
+            p.ep, p.vpp, p.pp, p.recompute, f.mtp
+        )
+    },
 };
 
 /// Every stage has something to do.

@@ -21,6 +21,9 @@ pub use memory_traits::{
 pub use shared::SharedTraits;
 pub use time_traits::{Bucket, SelectiveRecompute, TimeTraits};
 
+use crate::parallel::ParallelConfig;
+use crate::rules::engine;
+use crate::schedule::ScheduleShape;
 use crate::workload::{Dtype, Workload};
 use include_dir::{Dir, include_dir};
 use serde::{Deserialize, Serialize};
@@ -230,6 +233,18 @@ impl Runtime {
             self.time.dispatcher
         };
         self.facts.dispatcher.unwrap_or(default)
+    }
+
+    /// The shape in which it runs a layout's schedule for so many microbatches: chunks, and groups by its engine's rule.
+    #[must_use]
+    pub fn schedule_shape(&self, parallel: &ParallelConfig, microbatches: u64) -> ScheduleShape {
+        let microbatches = u32::try_from(microbatches).unwrap_or(u32::MAX);
+        ScheduleShape {
+            group_size: self.memory.pipeline.group_size,
+            group_rule: engine(&self.name).groups,
+            chunks: (parallel.vpp > 1 || parallel.pp == 1).then_some(parallel.vpp),
+            ..ScheduleShape::new(parallel.pp, microbatches)
+        }
     }
 
     /// How keys and values meet the queries of other context-parallel ranks.

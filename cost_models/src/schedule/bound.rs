@@ -198,6 +198,6 @@ fn until_gradient(input: &BoundInput, stage: &StageCosts) -> f64 {
 }
 
 fn combined(input: &BoundInput, stage: &StageCosts, backward: f64) -> f64 {
-    let saving = if input.combines { stage.pair_saving } else { 0.0 };
+    let saving = if input.combines { stage.pair_saving + stage.backward_pair_saving } else { 0.0 };
     (stage.forward + backward - saving).max(0.0)
 }

@@ -18,9 +18,11 @@ pub(super) const DEFINITION: Definition = Definition {
     name: "combined-1f1b",
     summary: "interleaved 1F1B with forwards and backwards combined to hide expert all-to-alls",
     source: "Megatron-LM pipeline_parallel/combined_1f1b.py",
+    combines: true,
     default_chunks: 2,
     rules,
     grouped: true,
+    round: super::interleaved::group_size,
     orders: Generator::PerRank(|sizes, rank| super::interleaved::order(sizes, rank, true)),
     ..Definition::LOOPED
 };

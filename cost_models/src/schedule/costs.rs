@@ -15,8 +15,10 @@ pub struct StageCosts {
     pub weight_grad: f64,
     /// `B`, the fused backward; usually `input_grad + weight_grad`.
     pub backward: f64,
-    /// How much shorter a combined pair with this stage's forward is than its two operations one after the other.
+    /// What a combined pair with this stage's forward saves of its two operations one after the other.
     pub pair_saving: f64,
+    /// The same with this stage's backward. Neither operation ends before its own time is over.
+    pub backward_pair_saving: f64,
     /// Bytes one microbatch of this stage holds from the start of `F` to the end of `B` or `W`.
     pub activation_bytes: f64,
     /// The part of `activation_bytes` that a split backward gives back already at the end of `I`.
@@ -56,13 +58,14 @@ impl StageCosts {
         self.backward.min(self.input_grad + self.weight_grad)
     }
 
-    fn values(&self) -> [(&'static str, f64); 9] {
+    fn values(&self) -> [(&'static str, f64); 10] {
         [
             ("forward", self.forward),
             ("input_grad", self.input_grad),
             ("weight_grad", self.weight_grad),
             ("backward", self.backward),
             ("pair_saving", self.pair_saving),
+            ("backward_pair_saving", self.backward_pair_saving),
             ("activation_bytes", self.activation_bytes),
             ("freed_by_input_grad_bytes", self.freed_by_input_grad_bytes),
             ("parameter_gather", self.parameter_gather),
@@ -134,6 +137,28 @@ impl OpCosts {
         let hops = self.stages.len().saturating_sub(1);
         self.hops = vec![Hop { latency, transfer: 0.0 }; hops];
         self
+    }
+
+    /// The costs of one of `slices` equal slices of every sequence: times, bytes and messages in proportion. A hop's
+    /// latency stays, and so does what happens once a step.
+    pub fn of_slices(&self, slices: u32) -> OpCosts {
+        let share = 1.0 / f64::from(slices.max(1));
+        let stage = |stage: &StageCosts| StageCosts {
+            forward: stage.forward * share,
+            input_grad: stage.input_grad * share,
+            weight_grad: stage.weight_grad * share,
+            backward: stage.backward * share,
+            pair_saving: stage.pair_saving * share,
+            backward_pair_saving: stage.backward_pair_saving * share,
+            activation_bytes: stage.activation_bytes * share,
+            freed_by_input_grad_bytes: stage.freed_by_input_grad_bytes * share,
+            ..*stage
+        };
+        OpCosts {
+            stages: self.stages.iter().map(stage).collect(),
+            hops: self.hops.iter().map(|hop| Hop { transfer: hop.transfer * share, ..*hop }).collect(),
+            ..self.clone()
+        }
     }
 
     /// Seconds a message between stages `depth` and `depth + 1` takes when it has the link for itself.

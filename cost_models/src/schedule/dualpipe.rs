@@ -25,6 +25,7 @@ pub(super) const DEFINITION: Definition = Definition {
     source: "deepseek-ai/DualPipe dualpipe.py; arXiv:2412.19437",
     placement: Placement::Bidirectional,
     splits_backward: true,
+    combines: true,
     rules,
     orders: Generator::PerRank(order),
     ..Definition::LOOPED

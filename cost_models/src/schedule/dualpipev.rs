@@ -19,6 +19,7 @@ pub(super) const DEFINITION: Definition = Definition {
     source: "deepseek-ai/DualPipe dualpipev.py; torch ScheduleDualPipeV",
     placement: Placement::V,
     splits_backward: true,
+    combines: true,
     default_chunks: 2,
     rules,
     orders: Generator::PerRank(|sizes, rank| {

@@ -20,6 +20,7 @@ pub(super) const DEFINITION: Definition = Definition {
     default_chunks: 2,
     rules,
     grouped: true,
+    round: group_size,
     orders: Generator::PerRank(|sizes, rank| order(sizes, rank, false)),
     ..Definition::LOOPED
 };
@@ -55,10 +56,7 @@ pub(super) fn torch_rules(sizes: &Sizes, rules: &mut Rules) {
 
 /// g: what was asked for, else p for Megatron and m / rounds for torch.
 pub(super) fn group_size(sizes: &Sizes) -> u32 {
-    match sizes.group_rule {
-        GroupRule::Megatron => sizes.group.unwrap_or(sizes.p),
-        GroupRule::Torch => sizes.m / (sizes.m / sizes.p).max(1),
-    }
+    sizes.group_rule.group(sizes.p, sizes.m, sizes.group)
 }
 
 /// (chunk, microbatch) of every virtual microbatch: groups of g, chunk-major inside a group.

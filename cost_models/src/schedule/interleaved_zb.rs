@@ -21,9 +21,12 @@ pub(super) const DEFINITION: Definition = Definition {
     splits_backward: true,
     default_chunks: 2,
     rules: super::interleaved::torch_rules,
-    orders: Generator::PerRank(|sizes, rank| {
-        let g = group_size(&Sizes { group_rule: GroupRule::Torch, ..*sizes });
-        super::zb_h1::order(sizes, rank, g)
-    }),
+    round: group,
+    orders: Generator::PerRank(|sizes, rank| super::zb_h1::order(sizes, rank, group(sizes))),
     ..Definition::LOOPED
 };
+
+/// torch's group size, whoever runs it.
+fn group(sizes: &Sizes) -> u32 {
+    group_size(&Sizes { group_rule: GroupRule::Torch, ..*sizes })
+}

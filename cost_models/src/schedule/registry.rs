@@ -23,6 +23,8 @@ pub struct Definition {
     pub placement: Placement,
     /// Whether the backward is split into `I` and `W`.
     pub splits_backward: bool,
+    /// Whether forwards run combined with backwards, so that the expert all-to-alls of one travel while the other computes.
+    pub combines: bool,
     /// Whether training is as without a pipeline. Where false the schedule works on stale weights.
     pub synchronous: bool,
     /// Copies of its weights a rank keeps to train as the schedule prescribes.
@@ -35,6 +37,8 @@ pub struct Definition {
     pub default_slices: Option<u32>,
     /// Whether the size of microbatch groups changes the order.
     pub grouped: bool,
+    /// Microbatches after which the order repeats: p, or a group of microbatches by its owner's rule.
+    pub round: fn(&Sizes) -> u32,
     /// Split of the output layer the schedule is made for.
     pub vocabulary: Vocabulary,
     /// Whether its authors' runtime lets the next step start before this one has ended everywhere (optimizer
@@ -71,12 +75,14 @@ impl Definition {
         source: "",
         placement: Placement::Loop,
         splits_backward: false,
+        combines: false,
         synchronous: true,
         weight_versions: |_, _| 1,
         offloaded_chunks: |_| 0,
         default_chunks: 1,
         default_slices: None,
         grouped: false,
+        round: |sizes| sizes.p,
         vocabulary: Vocabulary::Whole,
         staggered: false,
         vocabulary_orders: None,

@@ -13,6 +13,17 @@ pub enum GroupRule {
     Torch,
 }
 
+impl GroupRule {
+    /// Microbatches of a group over `ranks` ranks: what was asked for, else p for Megatron-LM; m / rounds for torch.
+    #[must_use]
+    pub fn group(self, ranks: u32, microbatches: u32, asked: Option<u32>) -> u32 {
+        match self {
+            GroupRule::Megatron => asked.unwrap_or(ranks),
+            GroupRule::Torch => microbatches / (microbatches / ranks.max(1)).max(1),
+        }
+    }
+}
+
 /// Average times of a chunk's operations; some orders are laid out for given times.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ChunkTimes {

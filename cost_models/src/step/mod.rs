@@ -70,15 +70,16 @@ pub fn step_time_of(
         (own.forward + own.input_gradient + own.weight_gradient) * run.parallel.num_microbatches as f64;
     let exposed = data_parallel::exposed(run, stages);
     let hops = (pipeline.makespan - pipeline.without_hops).max(Seconds::ZERO);
+    let alone = pipeline.uncombined.get(rank).copied().unwrap_or(Seconds::ZERO);
     let breakdown = TimeBreakdown {
         matmul: work.matmul,
         attention: work.attention,
         other_kernels: work.other_kernels,
         tp: work.tp,
         cp: work.cp,
-        ep: work.ep,
+        ep: work.ep + alone,
         pp: hops,
-        bubble: (pipeline.makespan - hops - work.total()).max(Seconds::ZERO),
+        bubble: (pipeline.makespan - hops - work.total() - alone).max(Seconds::ZERO),
         dp: work.dp + exposed,
         optimizer: optimizer_time(run, stages),
         host: work.host + run.runtime.time.step,

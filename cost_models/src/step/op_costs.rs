@@ -2,7 +2,7 @@
 
 use super::stages::{StageCost, StageCosts};
 use crate::comm::{Collective, Fabric};
-use crate::layer_cost::{LayerContext, Passes};
+use crate::layer_cost::{LayerContext, PassCost, Passes};
 use crate::run::TrainingRun;
 use crate::schedule::{Hop, OpCosts, Schedule, StageCosts as OpTimes, Vocabulary, VocabularyCosts};
 use crate::sites::Sites;
@@ -37,12 +37,15 @@ pub(super) fn splits_head(run: &TrainingRun) -> bool {
     run.parallel.pp > 1 && head_split(run) != Vocabulary::Whole
 }
 
+/// Times of a stage's operations by themselves, and what a combined pair saves of them.
 fn op_times(stage: &StageCost, share: f64) -> OpTimes {
-    OpTimes::of_times(
-        stage.passes.forward.total().get() * share,
-        stage.passes.input_gradient.total().get() * share,
-        stage.passes.weight_gradient.total().get() * share,
-    )
+    let Passes { forward, input_gradient: input, weight_gradient: weight } = stage.passes * share;
+    let alone = |pass: PassCost| (pass.total() + pass.ep_hidden).get();
+    OpTimes {
+        pair_saving: forward.ep_hidden.get(),
+        backward_pair_saving: (input.ep_hidden + weight.ep_hidden).get(),
+        ..OpTimes::of_times(alone(forward), alone(input), alone(weight))
+    }
 }
 
 /// Hops between stages on different ranks: over the NIC where neighbours are in different domains.

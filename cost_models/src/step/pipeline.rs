@@ -3,8 +3,9 @@
 use super::error::StepError;
 use super::op_costs::op_costs;
 use super::stages::StageCosts;
+use crate::layer_cost::Passes;
 use crate::run::TrainingRun;
-use crate::schedule::{OpCosts, RankOrders, Schedule, ScheduleShape, generate_for, simulate};
+use crate::schedule::{Op, OpCosts, OpKind, RankOrders, Schedule, generate_for, simulate};
 use cluster_profiles::Seconds;
 
 /// Microbatches per pipeline rank from which on the steady state is extrapolated instead of simulated.
@@ -24,6 +25,8 @@ pub struct PipelineTime {
     pub without_hops: Seconds,
     /// Work of every rank.
     pub busy: Vec<Seconds>,
+    /// The part of it that is expert traffic which the schedule's combined pairs would hide, in passes that run alone.
+    pub uncombined: Vec<Seconds>,
 }
 
 /// A schedule's orders for one layout.
@@ -47,12 +50,12 @@ impl PreparedSchedule {
     /// # Errors
     /// [`StepError::Schedule`] if it does not exist or cannot run the layout.
     pub fn of(run: &TrainingRun, stages: &StageCosts) -> Result<Self, StepError> {
-        if run.parallel.pp == 1 && stages.stages.len() == 1 {
+        if run.parallel.pp == 1 && stages.stages.len() == 1 && !schedule_of(run)?.kind.definition().combines {
             return Ok(Self { orders: Orders::Single, staggered: false });
         }
         let costs = op_costs(run, stages, true);
         let make = |microbatches: u64| orders_of(run, microbatches, &costs).map(Box::new);
-        let (first, second) = rounds(run);
+        let (first, second) = rounds(run)?;
         let orders = Orders::Simulated { orders: make(first)?, longer: second.map(make).transpose()? };
         Ok(Self { orders, staggered: is_staggered(run)? })
     }
@@ -63,6 +66,28 @@ impl PreparedSchedule {
     /// [`StepError::Simulate`] if the orders wait for each other.
     pub fn makespan(&self, run: &TrainingRun, stages: &StageCosts) -> Result<Seconds, StepError> {
         self.span(run, stages, true)
+    }
+
+    /// Expert traffic of a step on every rank that no combined pair hides, because its pass runs alone.
+    #[must_use]
+    fn uncombined(&self, stages: &StageCosts) -> Vec<Seconds> {
+        let Orders::Simulated { orders, .. } = &self.orders else { return vec![Seconds::ZERO] };
+        let alone = |op: Op| {
+            let stage = stages.stages.get(orders.depth_of(op.stage) as usize);
+            let passes = stage.map_or_else(Passes::default, |stage| stage.passes);
+            match op.kind {
+                OpKind::F => passes.forward.ep_hidden,
+                OpKind::I => passes.input_gradient.ep_hidden,
+                OpKind::W => passes.weight_gradient.ep_hidden,
+                OpKind::B => passes.input_gradient.ep_hidden + passes.weight_gradient.ep_hidden,
+                OpKind::S | OpKind::T => Seconds::ZERO,
+            }
+        };
+        let of_rank = |order: &Vec<Op>| {
+            let paired = |at: usize| order[at].paired || (at > 0 && order[at - 1].paired);
+            (0..order.len()).filter(|&at| !paired(at)).map(|at| alone(order[at])).sum()
+        };
+        orders.orders().iter().map(of_rank).collect()
     }
 
     fn span(&self, run: &TrainingRun, stages: &StageCosts, with_hops: bool) -> Result<Seconds, StepError> {
@@ -109,13 +134,17 @@ impl PipelineTime {
         schedule: &PreparedSchedule,
     ) -> Result<Self, StepError> {
         let m = run.parallel.num_microbatches as f64;
-        let busy = (0..stages.ranks.max(1)).map(|rank| stages.rank_total(rank) * m).collect();
+        let combines = schedule_of(run)?.kind.definition().combines;
+        let ranks = stages.ranks.max(1);
+        let uncombined = if combines { schedule.uncombined(stages) } else { vec![Seconds::ZERO; ranks] };
+        let busy =
+            (0..ranks).zip(&uncombined).map(|(rank, &alone)| stages.rank_total(rank) * m + alone).collect();
         let makespan = schedule.span(run, stages, true)?;
         let without_hops = match schedule.orders {
             Orders::Single => makespan,
             Orders::Simulated { .. } => schedule.span(run, stages, false)?.min(makespan),
         };
-        Ok(Self { makespan, without_hops, busy })
+        Ok(Self { makespan, without_hops, busy, uncombined })
     }
 }
 
@@ -125,7 +154,8 @@ pub(super) fn orders_of(
     microbatches: u64,
     costs: &OpCosts,
 ) -> Result<RankOrders, StepError> {
-    generate_for(schedule_of(run)?, &shape(run, microbatches), costs).map_err(|source| fault(run, source))
+    let shape = run.runtime.schedule_shape(run.parallel, microbatches);
+    generate_for(schedule_of(run)?, &shape, costs).map_err(|source| fault(run, source))
 }
 
 /// The run's schedule.
@@ -143,18 +173,16 @@ pub(super) fn is_staggered(run: &TrainingRun) -> Result<bool, StepError> {
 }
 
 /// Microbatches to simulate, and a second number some rounds higher where more are extrapolated. Both leave the same
-/// remainder modulo the ranks as the whole number, and so the same last round.
-fn rounds(run: &TrainingRun) -> (u64, Option<u64>) {
+/// remainder modulo a round as the whole number, and so the same last round.
+fn rounds(run: &TrainingRun) -> Result<(u64, Option<u64>), StepError> {
     let (m, p) = (run.parallel.num_microbatches, u64::from(run.parallel.pp));
+    let kind = schedule_of(run)?.kind;
+    let sizes = kind.check(&run.runtime.schedule_shape(run.parallel, m));
+    let round = sizes.map_or(p, |sizes| u64::from((kind.definition().round)(&sizes)));
     let limit = if p <= 16 { SIMULATED_ROUNDS } else { SIMULATED_ROUNDS / 2 };
-    if m <= (limit + AVERAGED_ROUNDS) * p || m <= FEW {
-        return (m, None);
+    if m <= (limit + AVERAGED_ROUNDS) * round || m <= FEW {
+        return Ok((m, None));
     }
-    let first = limit * p + m % p;
-    (first, Some(first + AVERAGED_ROUNDS * p))
-}
-
-fn shape(run: &TrainingRun, microbatches: u64) -> ScheduleShape {
-    let shape = ScheduleShape::new(run.parallel.pp, u32::try_from(microbatches).unwrap_or(u32::MAX));
-    if run.parallel.vpp > 1 { shape.with_chunks(run.parallel.vpp) } else { shape }
+    let first = limit * round + m % round;
+    Ok((first, Some(first + AVERAGED_ROUNDS * round)))
 }

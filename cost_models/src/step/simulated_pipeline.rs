@@ -1,6 +1,7 @@
 //! A run's pipeline as the simulator sees it, with all microbatches: for pictures, traces and schedule files.
 
 use super::data_parallel;
+use super::error::StepError;
 use super::op_costs::{op_costs, slices};
 use super::optimizer::optimizer_time;
 use super::pipeline::{is_staggered, orders_of, schedule_of};
@@ -8,7 +9,7 @@ use super::stages::StageCosts;
 use crate::estimate::EstimateError;
 use crate::memory::{MemoryContext, MemoryTable};
 use crate::run::TrainingRun;
-use crate::schedule::{OpCosts, RankOrders, Schedule, Timeline};
+use crate::schedule::{OpCosts, RankOrders, Schedule, Timeline, simulate};
 use cluster_profiles::Seconds;
 
 /// The orders of all microbatches of a run, and what every operation costs: seconds and bytes.
@@ -23,6 +24,8 @@ pub struct SimulatedPipeline {
     pub orders: RankOrders,
     /// Their seconds, and the activation bytes they hold.
     pub costs: OpCosts,
+    /// The pipeline's time with free hops between ranks, in seconds.
+    pub without_hops: Seconds,
     /// Whether the next step's first forwards may start before this step has ended on all ranks.
     pub staggered: bool,
     /// What a step takes beside the pipeline.
@@ -61,18 +64,40 @@ impl SimulatedPipeline {
             cost.activation_bytes = memory.held_bytes(stage) / slices(run);
         }
         let orders = orders_of(run, run.parallel.num_microbatches, &costs)?;
+        let schedule = schedule_of(run)?;
+        let staggered = is_staggered(run)?;
+        let free = simulate(&orders, &op_costs(run, &stages, false))
+            .map_err(|source| StepError::Simulate { schedule: schedule.to_string(), source })?;
+        let without_hops = Seconds(if staggered { free.staggered_step() } else { free.makespan });
         let outside = Outside {
             data_parallel: data_parallel::exposed(run, &stages),
             optimizer: optimizer_time(run, &stages),
             host: run.runtime.time.step,
         };
-        Ok(Self { schedule: schedule_of(run)?, orders, costs, staggered: is_staggered(run)?, outside })
+        Ok(Self { schedule, orders, costs, without_hops, staggered, outside })
     }
 
     /// The whole step, given the pipeline's run.
     #[must_use]
     pub fn step(&self, timeline: &Timeline) -> Seconds {
-        let pipeline = if self.staggered { timeline.staggered_step() } else { timeline.makespan };
-        Seconds(pipeline) + self.outside.total()
+        self.pipeline(timeline) + self.outside.total()
+    }
+
+    /// What hops between ranks add to the step: `pp` of a plan's time.
+    #[must_use]
+    pub fn hops(&self, timeline: &Timeline) -> Seconds {
+        (self.pipeline(timeline) - self.without_hops).max(Seconds::ZERO)
+    }
+
+    /// What the busiest rank waits for others with free hops: `bubble` of a plan's time. With [`Self::hops`] it makes the
+    /// makespan bubble.
+    #[must_use]
+    pub fn waiting(&self, timeline: &Timeline) -> Seconds {
+        let busiest = timeline.ranks.iter().map(|rank| rank.busy).fold(0.0, f64::max);
+        (self.pipeline(timeline) - self.hops(timeline) - Seconds(busiest)).max(Seconds::ZERO)
+    }
+
+    fn pipeline(&self, timeline: &Timeline) -> Seconds {
+        Seconds(if self.staggered { timeline.staggered_step() } else { timeline.makespan })
     }
 }

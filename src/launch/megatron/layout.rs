@@ -5,6 +5,9 @@ use crate::plan::Plan;
 use cost_models::model::Layer;
 use cost_models::{ModelSpec, ParallelConfig, Recompute, Stage};
 
+/// The schedule that hides expert traffic behind another microbatch.
+pub const COMBINED: &str = "combined-1f1b";
+
 /// The flags; what Megatron-LM cannot run is added to `reasons`.
 pub fn flags(plan: &Plan, reasons: &mut Vec<String>) -> Vec<Flag> {
     let parallel = &plan.parallel;
@@ -52,6 +55,9 @@ fn degrees(parallel: &ParallelConfig) -> Vec<Flag> {
     if parallel.sequence_parallel && parallel.tp > 1 {
         flags.push(Flag::switch("--sequence-parallel"));
     }
+    if parallel.schedule == COMBINED {
+        flags.push(Flag::switch("--overlap-moe-expert-parallel-comm"));
+    }
     flags
 }
 
@@ -67,10 +73,10 @@ fn stage_flags(plan: &Plan, reasons: &mut Vec<String>) -> Vec<Flag> {
     if parallel.pp == 1 {
         return Vec::new();
     }
-    let expected = if parallel.vpp > 1 { "interleaved-1f1b" } else { "1f1b" };
-    if parallel.schedule != expected {
-        reasons
-            .push(format!("schedule {} (it has 1f1b, and interleaved-1f1b with chunks)", parallel.schedule));
+    let known: &[&str] = if parallel.vpp > 1 { &["interleaved-1f1b", COMBINED] } else { &["1f1b"] };
+    if !known.contains(&parallel.schedule.as_str()) {
+        let has = "it has 1f1b, and interleaved-1f1b and combined-1f1b with chunks";
+        reasons.push(format!("schedule {} ({has})", parallel.schedule));
     }
     let letters: Vec<String> =
         plan.stages.0.iter().map(|stage| stage_letters(&plan.inputs.model, stage)).collect();

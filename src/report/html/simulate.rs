@@ -41,8 +41,8 @@ pub fn simulate(simulation: &Simulation) -> String {
             ("makespan", significant(timeline.makespan)),
             ("lower bound", significant(*lower_bound)),
             ("idle", format!("{} %", significant(timeline.bubble_fraction() * 100.0))),
-            ("bubble", significant(timeline.makespan_bubble())),
-            ("bubble inside a rank's span", significant(timeline.span_bubble())),
+            ("makespan bubble", significant(timeline.makespan_bubble())),
+            ("span bubble", significant(timeline.span_bubble())),
         ]))
         h2 { "Timeline" }
         @if operations <= MOST_OPERATIONS {

@@ -15,7 +15,7 @@ const SQUEEZING: u64 = 30;
 /// The blocks that use most of the memory allowed, squeezed and with gaps filled.
 pub(super) fn repeated(search: &mut Search) -> Result<(), ScheduleError> {
     let p = search.sizes.p;
-    let cap = search.cap(&vec![0; 2 * p as usize]);
+    let cap = search.cap(&vec![0; 2 * p as usize], 1);
     let chunk = cap.per_stage.iter().copied().fold(f64::MIN_POSITIVE, f64::max);
     let room = (cap.limit.iter().copied().fold(f64::INFINITY, f64::min) / chunk).min(f64::from(2 * p)) as u32;
     let mut blocks: Vec<(u32, Block)> = all(p).map(|block| (block.steady_peak(), block)).collect();

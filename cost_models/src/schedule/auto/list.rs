@@ -71,7 +71,7 @@ fn listed(search: &mut Search, sizes: &Sizes, policy: Policy) -> Option<RankOrde
     if search.is_done() {
         return None;
     }
-    let cap = search.cap(&policy.placement.ranks_of_stages(sizes.p, sizes.p * sizes.v));
+    let cap = search.cap(&policy.placement.ranks_of_stages(sizes.p, sizes.p * sizes.v), 1);
     search.spend(MAKING * 3 * u64::from(sizes.p * sizes.v) * u64::from(sizes.m));
     List::new(sizes, search.costs, &cap, policy).run()
 }

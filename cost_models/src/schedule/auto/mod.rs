@@ -7,21 +7,20 @@
 //! repeated V blocks that fit   ┘
 //! ```
 //!
-//! It is never worse than a handcrafted order under the same limit because those are candidates. Equal costs give
-//! equal orders.
+//! It is never worse than any other schedule of the list under the same limit because those are candidates: the sliced
+//! ones and those of two pipelines where [`AutoOptions`] allow them. Equal costs give equal orders.
 
 mod blocks;
 mod candidates;
+mod limits;
 mod list;
 mod swaps;
 mod zero_bubble;
 
-use super::bound::{self, BoundInput, memory_bound};
 use super::costs::OpCosts;
 use super::error::ScheduleError;
-use super::orders::{RankOrders, Vocabulary};
+use super::orders::RankOrders;
 use super::placement::Placement;
-use super::refill::MemoryCap;
 use super::registry::{Definition, Generator};
 use super::shape::{MemoryLimit, Rules, ScheduleShape, Sizes, searchable};
 use super::simulate::simulate;
@@ -31,7 +30,7 @@ use super::{ScheduleKind, refill};
 /// The automatic scheduler under the shape's memory limit, for the makespan.
 pub(super) const DEFINITION: Definition = Definition {
     name: "auto",
-    summary: "searched for the costs at hand, under a memory limit; never worse than a handcrafted order within it",
+    summary: "searched for the costs at hand, under a memory limit; never worse than any other schedule within it",
     source: "this project; building blocks after arXiv:2405.15362, list schedules after arXiv:2401.10241",
     splits_backward: true,
     rules: searchable,
@@ -66,6 +65,9 @@ pub struct AutoOptions {
     pub placement: Option<Placement>,
     /// Whether schedules that hold the weights twice are candidates.
     pub replicated_weights: bool,
+    /// Equal slices that sequences may be cut into, at most; 1 keeps them whole. Attention has to be causal, and the
+    /// runtime has to keep the keys of earlier slices.
+    pub most_slices: u32,
     /// About how many times to simulate the whole schedule. The search ends when they are used up, or as many as make
     /// [`AutoOptions::MOST_OPS`] operations; handcrafted orders are looked at in any case.
     pub effort: u32,
@@ -78,6 +80,7 @@ impl Default for AutoOptions {
             memory_limit: None,
             placement: None,
             replicated_weights: false,
+            most_slices: 1,
             effort: 600,
         }
     }
@@ -86,6 +89,8 @@ impl Default for AutoOptions {
 impl AutoOptions {
     /// Operations simulated by one search at most.
     pub const MOST_OPS: u64 = 6_000_000;
+    /// More slices are not tried.
+    pub const MOST_SLICES: u32 = 16;
 }
 
 /// What the search found.
@@ -95,9 +100,12 @@ pub struct AutoSchedule {
     pub orders: RankOrders,
     /// What it is made of.
     pub origin: String,
+    /// What its operations cost: the costs given, or where it cuts sequences those of a slice.
+    pub costs: OpCosts,
     /// Its run.
     pub timeline: Timeline,
-    /// No order of a candidate placement within the limit takes less. For [`Objective::Span`] a bound on the span.
+    /// No order of a candidate placement and number of slices within the limit takes less. For [`Objective::Span`] a
+    /// bound on the span.
     pub lower_bound: f64,
 }
 
@@ -111,6 +119,7 @@ pub fn auto_schedule(
     options: &AutoOptions,
 ) -> Result<AutoSchedule, ScheduleError> {
     let sizes = ScheduleKind::Auto.check(shape)?;
+    limits::check_slices(&sizes, options)?;
     costs.check(sizes.p * sizes.v, 1)?;
     search(&sizes, costs, options)
 }
@@ -123,7 +132,8 @@ pub(super) fn search(
     let limit = options.memory_limit.or(sizes.memory_limit);
     let ops = 3 * u64::from(sizes.p) * u64::from(sizes.v) * u64::from(sizes.m);
     let effort = (u64::from(options.effort) * ops).min(AutoOptions::MOST_OPS).max(ops);
-    let mut search = Search { sizes, costs, options, limit, effort, bound: 0.0, best: None };
+    let sliced = (2..=options.most_slices).map(|slices| costs.of_slices(slices)).collect();
+    let mut search = Search { sizes, costs, sliced, options, limit, effort, bound: 0.0, best: None };
     search.bound = search.lower_bound();
     candidates::handcrafted(&mut search)?;
     zero_bubble::schedules(&mut search)?;
@@ -131,12 +141,14 @@ pub(super) fn search(
     if search.placements().contains(&Placement::V) {
         blocks::repeated(&mut search)?;
     }
+    candidates::searched(&mut search);
     swaps::improve(&mut search)?;
     let lower_bound = search.bound;
     let cap = limit.map_or_else(|| "memory".to_owned(), |limit| limit.to_string());
     let none = ScheduleError::MemoryCap { ranks: sizes.p, microbatches: sizes.m, cap };
-    let Candidate { orders, origin, timeline, .. } = search.best.ok_or(none)?;
-    Ok(AutoSchedule { orders, origin, timeline, lower_bound })
+    let Candidate { orders, origin, timeline, .. } = search.best.take().ok_or(none)?;
+    let costs = search.costs_of(orders.slices()).clone();
+    Ok(AutoSchedule { orders, origin, costs, timeline, lower_bound })
 }
 
 struct Candidate {
@@ -156,7 +168,10 @@ const WORTH_FILLING: f64 = 1.03;
 
 struct Search<'a> {
     sizes: &'a Sizes,
+    /// Costs of whole sequences.
     costs: &'a OpCosts,
+    /// Costs of a slice, from two slices on.
+    sliced: Vec<OpCosts>,
     options: &'a AutoOptions,
     limit: Option<MemoryLimit>,
     effort: u64,
@@ -166,22 +181,10 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// The limit as weights per stage and a bound per rank.
-    fn cap(&self, placement: &[u16]) -> MemoryCap {
-        let stages = self.costs.stages.len();
-        let weight = |stage: usize| match self.limit {
-            Some(MemoryLimit::Bytes(_)) => self.costs.stages[stage % stages].activation_bytes,
-            Some(MemoryLimit::Chunks(_)) | None => 1.0,
-        };
-        let limit = match self.limit {
-            Some(MemoryLimit::Bytes(bytes)) => bytes,
-            Some(MemoryLimit::Chunks(chunks)) => chunks.into(),
-            None => f64::INFINITY,
-        };
-        MemoryCap {
-            per_stage: (0..placement.len()).map(weight).collect(),
-            limit: vec![limit; self.sizes.p as usize],
-        }
+    /// Costs of operations where sequences are cut into so many slices.
+    fn costs_of(&self, slices: u32) -> &OpCosts {
+        let index = (slices as usize).checked_sub(2);
+        index.and_then(|index| self.sliced.get(index)).unwrap_or(self.costs)
     }
 
     fn score(&self, timeline: &Timeline) -> Score {
@@ -197,18 +200,10 @@ impl Search<'_> {
         (time, times.map(|time| time * time).sum())
     }
 
-    fn fits(&self, timeline: &Timeline) -> bool {
-        timeline.ranks.iter().all(|rank| match self.limit {
-            None => true,
-            Some(MemoryLimit::Chunks(chunks)) => rank.peak_activations <= chunks,
-            Some(MemoryLimit::Bytes(bytes)) => rank.peak_activation_bytes <= bytes * (1.0 + 1e-12),
-        })
-    }
-
     /// Takes an order as it is, if it runs, fits and is better. Returns its time if it runs and fits.
     fn consider(&mut self, orders: RankOrders, origin: impl Into<String>) -> Option<f64> {
         self.spend(orders.len() as u64);
-        let timeline = simulate(&orders, self.costs).ok().filter(|timeline| self.fits(timeline))?;
+        let timeline = self.run(&orders)?;
         let score = self.score(&timeline);
         if self.best.as_ref().is_none_or(|best| score < best.score) {
             self.best = Some(Candidate { orders, origin: origin.into(), timeline, score });
@@ -226,7 +221,8 @@ impl Search<'_> {
     /// Takes an order with its gaps filled.
     fn fill(&mut self, orders: &RankOrders, origin: &str) -> Result<(), ScheduleError> {
         self.spend(FILLING * orders.len() as u64);
-        let filled = refill::refill(orders, self.costs, &self.cap(orders.placement()))?;
+        let cap = self.cap(orders.placement(), orders.slices());
+        let filled = refill::refill(orders, self.costs_of(orders.slices()), &cap)?;
         self.consider(filled, format!("{origin}, gaps filled"));
         Ok(())
     }
@@ -254,54 +250,12 @@ impl Search<'_> {
     /// Time of an order of the pilot, if it runs and fits.
     fn pilot_time(&mut self, orders: &RankOrders) -> Option<f64> {
         self.spend(orders.len() as u64);
-        let timeline = simulate(orders, self.costs).ok().filter(|timeline| self.fits(timeline))?;
-        Some(self.score(&timeline).0)
+        Some(self.score(&self.run(orders)?).0)
     }
 
-    /// The least of the bounds of the placements that are searched.
-    fn lower_bound(&self) -> f64 {
-        let placements = self.placements().into_iter();
-        placements.map(|placement| self.bound_of(placement)).fold(f64::INFINITY, f64::min)
-    }
-
-    fn placements(&self) -> Vec<Placement> {
-        let sizes = self.sizes;
-        let mut all = vec![Placement::Loop];
-        if sizes.v == 2 {
-            all.push(Placement::V);
-        }
-        if sizes.v > 2 && sizes.v.is_multiple_of(2) {
-            all.push(Placement::Wave);
-        }
-        if self.options.replicated_weights && sizes.m.is_multiple_of(2) && sizes.v <= 2 {
-            all.push(if sizes.v == 1 { Placement::Bidirectional } else { Placement::BidirectionalV });
-        }
-        all.retain(|&placement| self.options.placement.is_none_or(|only| only == placement));
-        all
-    }
-
-    fn bound_of(&self, placement: Placement) -> f64 {
-        let sizes = self.sizes;
-        let stages = sizes.p * sizes.v;
-        let placed = placement.ranks_of_stages(sizes.p, stages);
-        let input = BoundInput {
-            ranks: sizes.p,
-            stages,
-            placement: &placed,
-            microbatches: sizes.m / placement.pipelines(),
-            slices: 1,
-            splits_backward: true,
-            combines: true,
-            vocabulary: Vocabulary::Whole,
-        };
-        if self.options.objective == Objective::Span {
-            return bound::busiest(&input, self.costs) + self.costs.optimizer;
-        }
-        let cap = match self.limit {
-            Some(MemoryLimit::Chunks(chunks)) => memory_bound(&input, self.costs, chunks.into()),
-            Some(MemoryLimit::Bytes(bytes)) => bound::memory_bound_bytes(&input, self.costs, bytes),
-            None => 0.0,
-        };
-        bound::bound(&input, self.costs).max(cap)
+    /// An order's run, if it runs and fits.
+    fn run(&self, orders: &RankOrders) -> Option<Timeline> {
+        let timeline = simulate(orders, self.costs_of(orders.slices())).ok()?;
+        self.fits(&timeline, orders.slices()).then_some(timeline)
     }
 }

@@ -11,7 +11,7 @@ pub(super) fn improve(search: &mut Search) -> Result<(), ScheduleError> {
     let movable = |orders: &RankOrders| orders.orders().iter().flatten().all(|op| !op.paired);
     while let Some(best) = search.best.as_ref().filter(|best| movable(&best.orders)) {
         let (orders, origin, score) = (best.orders.clone(), best.origin.clone(), best.score);
-        let timeline = record(&orders, search.costs)?;
+        let timeline = record(&orders, search.costs_of(orders.slices()))?;
         let origin = if origin.ends_with("swaps") { origin } else { format!("{origin}, swaps") };
         for (rank, at) in critical_neighbours(&orders, &timeline, search.options.objective) {
             if search.is_done() {

@@ -35,7 +35,7 @@ pub(super) fn schedules(search: &mut Search) -> Result<(), ScheduleError> {
     if v != 1 || !search.placements().contains(&Placement::Loop) {
         return Ok(());
     }
-    let cap = search.cap(&Placement::Loop.ranks_of_stages(p, p));
+    let cap = search.cap(&Placement::Loop.ranks_of_stages(p, p), 1);
     for overfill in [Overfill::None, Overfill::First, Overfill::All] {
         for (gradient_first, fill_short_waits) in [(false, false), (false, true), (true, false), (true, true)]
         {

@@ -128,8 +128,9 @@ impl<'a> Engine<'a> {
     fn seconds(&self, op: Op, mate: Option<Op>) -> f64 {
         let own = self.op_seconds(op);
         let Some(mate) = mate else { return own };
-        let saving = [op, mate].into_iter().filter(|op| op.kind == OpKind::F);
-        let saving: f64 = saving.map(|op| self.stages[usize::from(op.stage)].pair_saving).sum();
+        let saved =
+            |op: Op| self.stages[usize::from(op.stage)].pair_saving[usize::from(op.kind != OpKind::F)];
+        let saving = saved(op) + saved(mate);
         let other = self.op_seconds(mate);
         (own + other - saving).max(own).max(other)
     }

@@ -23,7 +23,8 @@ pub(in crate::schedule) enum Input {
 /// What a stage's operations look up: no arithmetic on stage numbers in the loop.
 pub(super) struct StageTable {
     pub(super) seconds: [f64; 4],
-    pub(super) pair_saving: f64,
+    /// Of its forward, of its backward.
+    pub(super) pair_saving: [f64; 2],
     pub(super) bytes: f64,
     pub(super) freed_by_input_grad: f64,
     pub(super) parameter_gather: f64,
@@ -81,7 +82,7 @@ impl StageTable {
         let cost = &costs.stages[depth];
         StageTable {
             seconds: [cost.forward, cost.input_grad, cost.weight_grad, cost.backward],
-            pair_saving: cost.pair_saving,
+            pair_saving: [cost.pair_saving, cost.backward_pair_saving],
             bytes: cost.activation_bytes,
             freed_by_input_grad: cost.freed_by_input_grad_bytes.min(cost.activation_bytes),
             parameter_gather: cost.parameter_gather,

@@ -2,6 +2,7 @@
 
 use super::FlagSet;
 use crate::launch::flags::MOST_BATCH;
+use crate::launch::megatron::layout::COMBINED;
 use cost_models::runtime::SplitPolicy;
 use cost_models::schedule::Placement;
 use cost_models::stages::{SplitError, default_stages, stages_from_blocks, stages_from_layout};
@@ -43,12 +44,25 @@ pub(super) fn layout(flags: &FlagSet, world_size: u64, model: &ModelSpec) -> (Pa
     let blocks = model.blocks().count() as u64;
     let split = split(flags, blocks, pp);
     let vpp = chunks(flags, blocks, pp, &split);
+    let recompute = recompute(flags);
+    let ep = flags.degree("--expert-model-parallel-size");
+    // Where the flag is not allowed the flags' own rule says so.
+    let combined = flags.has("--overlap-moe-expert-parallel-comm")
+        && ep > 1
+        && (vpp > 1 || pp == 1)
+        && !matches!(recompute, Recompute::Full { .. })
+        && flags.amount("--mtp-num-layers").is_none_or(|blocks| blocks <= 1);
+    let schedule = match (combined, vpp > 1 && pp > 1) {
+        (true, _) => COMBINED,
+        (false, true) => "interleaved-1f1b",
+        (false, false) => "1f1b",
+    };
     let parallel = ParallelConfig {
         tp,
         pp,
         vpp,
         cp,
-        ep: flags.degree("--expert-model-parallel-size"),
+        ep,
         etp: flags
             .text("--expert-tensor-parallel-size")
             .map_or(tp, |_| flags.degree("--expert-tensor-parallel-size")),
@@ -60,8 +74,8 @@ pub(super) fn layout(flags: &FlagSet, world_size: u64, model: &ModelSpec) -> (Pa
         num_microbatches: global_batch
             .map_or(1, |batch| batch / micro_batch_size.saturating_mul(u64::from(dp)))
             .max(1),
-        schedule: if vpp > 1 && pp > 1 { "interleaved-1f1b" } else { "1f1b" }.to_owned(),
-        recompute: recompute(flags),
+        schedule: schedule.to_owned(),
+        recompute,
     };
     (parallel, split)
 }
