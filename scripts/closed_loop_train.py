@@ -1,4 +1,5 @@
-"""Runs a plan of a small GPT for real, with torch's own DDP, DTensor and pipelining, and writes how long a step took.
+"""Runs a plan of a small GPT for real, with torch's own DDP, DTensor and pipelining, and writes how long a step took and how
+many bytes its tensors had at most.
 
     torchrun --nproc-per-node N closed_loop_train.py --plan plan.json --probe probe.py --out run.json
 
@@ -6,6 +7,7 @@ The blocks are those of the probe, so that what was measured is what runs.
 """
 
 import argparse
+import gc
 import importlib.util
 import json
 import os
@@ -18,9 +20,9 @@ import torch.nn as nn
 import torch.nn.functional as F
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B
-from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
-from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, loss_parallel, parallelize_module
+from torch.distributed.tensor.parallel import loss_parallel
 from torch.nn.parallel import DistributedDataParallel
+from torch.profiler import ProfilerActivity, profile
 
 WARM_UP = 3
 
@@ -51,30 +53,6 @@ def loss_of(logits, targets):
     return F.cross_entropy(logits.flatten(0, -2).float(), targets.flatten())
 
 
-def tensor_parallel(model, mesh, tp):
-    """DTensor's column and row splits, with the vocabulary split at both ends."""
-    for block in model.blocks:
-        parallelize_module(block, mesh, {
-            "qkv": ColwiseParallel(), "out": RowwiseParallel(), "up": ColwiseParallel(), "down": RowwiseParallel(),
-        })
-        block.heads, block.kv_heads = block.heads // tp, max(block.kv_heads // tp, 1)
-    parallelize_module(model, mesh, {
-        "embedding": RowwiseParallel(input_layouts=Replicate()),
-        "projection": ColwiseParallel(output_layouts=Shard(-1), use_local_output=False),
-    })
-
-
-def context_parallel(model, mesh):
-    """Keys and values are gathered before attention; their gradients are scattered back."""
-
-    def gather(kv):
-        whole = DTensor.from_local(kv, mesh, [Shard(2)], run_check=False).redistribute(placements=[Replicate()])
-        return whole.to_local(grad_placements=[Partial()])
-
-    for block in model.blocks:
-        block.gather = gather
-
-
 class Run:
     """One step of a plan."""
 
@@ -94,11 +72,15 @@ class Run:
         else:
             place = {"cp": self.cp, "cp_rank": self.rank} if self.cp > 1 else {}
             model = Gpt(probe, self.spec, self.spec["layers"], **place, **kwargs)
+            for block in model.blocks:
+                if self.tp > 1:
+                    probe.tensor_parallel(block, mesh)
+                if self.cp > 1:
+                    probe.context_parallel(block, mesh)
             if self.tp > 1:
-                tensor_parallel(model, mesh, self.tp)
-            if self.cp > 1:
-                context_parallel(model, mesh)
-            self.model = model if self.tp > 1 else DistributedDataParallel(model)
+                probe.vocabulary_parallel(model, mesh, "embedding")
+                probe.vocabulary_parallel(model, mesh, "projection")
+            self.model = model if self.tp > 1 else DistributedDataParallel(model, gradient_as_bucket_view=True)
         module = self.stage_module if self.pp > 1 else self.model
         self.optimizer = torch.optim.AdamW(module.parameters(), lr=1e-4, fused=device.type == "cuda" or None)
 
@@ -130,7 +112,8 @@ class Run:
         else:
             self.accumulate(tokens, targets)
         self.optimizer.step()
-        self.optimizer.zero_grad()
+        # Set to none, gradients would leave DDP's buckets and have a copy there.
+        self.optimizer.zero_grad(set_to_none=False)
 
     def accumulate(self, tokens, targets):
         pairs = list(zip(tokens.split(self.micro), targets.split(self.micro)))
@@ -147,10 +130,23 @@ class Run:
 
 
 def resident():
-    """Bytes of memory this process has in use, and had at most."""
+    """Bytes of memory that this process has in use, and had at most."""
     with open("/proc/self/statm") as file:
         now = int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     return now, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def most_allocated(work):
+    """Most bytes that torch's CPU allocator had handed out at once during `work`: what `torch.cuda.max_memory_allocated` says
+    of a GPU. The profiler notes every allocation and release."""
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as noted:
+        work()
+    events = [event for event in noted.profiler.kineto_results.events() if event.name() == "[memory]"]
+    now = most = 0
+    for event in sorted(events, key=lambda event: event.start_ns()):
+        now += event.nbytes()
+        most = max(most, now)
+    return most
 
 
 def main():
@@ -174,8 +170,9 @@ def main():
         torch.set_num_threads(1)
     dist.init_process_group("nccl" if cuda else "gloo")
     torch.manual_seed(0)
-    before = resident()[0] if not cuda else 0
-    run = Run(plan, probe, device, torch.bfloat16 if cuda else torch.float32)
+    dtype = torch.bfloat16 if cuda else torch.float32
+    before = 0 if cuda else resident()[0]
+    run = Run(plan, probe, device, dtype)
     times = []
     for _ in range(WARM_UP + args.steps):
         tokens, targets = run.data()
@@ -185,13 +182,27 @@ def main():
         if cuda:
             torch.cuda.synchronize()
         times.append(time.perf_counter() - begin)
+
+    def again():
+        whole = Run(plan, probe, device, dtype)
+        for _ in range(2):
+            whole.step(*whole.data())
+
+    if cuda:
+        peak, held = torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved()
+    else:
+        held = resident()[1] - before
+        del run
+        gc.collect()
+        peak = most_allocated(again)
+    most = torch.tensor([peak, held], dtype=torch.float64, device=device)
+    dist.all_reduce(most, op=dist.ReduceOp.MAX)
     slowest = torch.tensor(times[WARM_UP:], dtype=torch.float64, device=device)
     dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
-    peak = torch.tensor([torch.cuda.max_memory_allocated() if cuda else resident()[1] - before], dtype=torch.float64, device=device)
-    dist.all_reduce(peak, op=dist.ReduceOp.MAX)
     if dist.get_rank() == 0:
         steps = sorted(slowest.tolist())
-        result = {"step_time_seconds": steps[len(steps) // 2], "fastest": steps[0], "slowest": steps[-1], "peak_bytes": peak.item()}
+        result = {"step_time_seconds": steps[len(steps) // 2], "fastest": steps[0], "slowest": steps[-1],
+                  "allocated_bytes": most[0].item(), "resident_bytes": most[1].item()}
         with open(args.out, "w") as file:
             json.dump(result, file, indent=1)
         print(json.dumps(result))

@@ -275,21 +275,20 @@ fn a_test_that_failed_is_said() {
     assert!(answer["notes"].to_string().contains(&says), "{}", answer["notes"]);
 }
 
-#[test]
-#[ignore = "writes 900 MB: cargo test --test profile_faults -- --ignored"]
-fn ten_million_lines_are_read_in_bounded_memory() {
+/// Writes the rows of a log again and again, `lines` in all, and reads it with 600 MB of address space.
+fn read_again_and_again(lines: usize) {
+    use std::io::Write as _;
     let bench = Bench::new();
     let text = table();
     let (head, rows) = text.split_at(text.find("\n        1024").unwrap() + 1);
-    let end = rows.find('#').unwrap();
-    let mut file =
-        std::io::BufWriter::new(std::fs::File::create(bench.folder.path().join("all_reduce.log")).unwrap());
-    use std::io::Write as _;
+    let (rows, tail) = rows.split_at(rows.find('#').unwrap());
+    let path = bench.folder.path().join("all_reduce.log");
+    let mut file = std::io::BufWriter::new(std::fs::File::create(path).unwrap());
     file.write_all(head.as_bytes()).unwrap();
-    for _ in 0..500_000 {
-        file.write_all(&rows.as_bytes()[..end]).unwrap();
+    for _ in 0..lines / rows.lines().count() {
+        file.write_all(rows.as_bytes()).unwrap();
     }
-    file.write_all(&rows.as_bytes()[end..]).unwrap();
+    file.write_all(tail.as_bytes()).unwrap();
     file.flush().unwrap();
     let limited = std::process::Command::new("bash")
         .args(["-c", "ulimit -v 600000; exec \"$0\" profile import nccl-tests all_reduce.log --out c.toml --format json"])
@@ -299,7 +298,101 @@ fn ten_million_lines_are_read_in_bounded_memory() {
         .unwrap();
     assert!(limited.status.success(), "{}", String::from_utf8_lossy(&limited.stderr));
     let answer: serde_json::Value = serde_json::from_slice(&limited.stdout).unwrap();
-    assert_eq!(answer["curves"][0]["sizes"], 20);
-    assert!(answer["curves"][0]["median_error"].as_f64().unwrap() < 0.01);
-    let _ = String::new().write_str("");
+    let curve = &answer["curves"][0];
+    assert_eq!((curve["sizes"].as_u64(), curve["samples"].as_u64()), (Some(20), Some(lines as u64 / 20)));
+    assert!(curve["median_error"].as_f64().unwrap() < 0.01, "{curve}");
+    assert!(
+        curve["from"].as_str().unwrap().contains(&format!("-{}", lines + head.lines().count())),
+        "{curve}"
+    );
+}
+
+#[test]
+fn three_hundred_thousand_lines_are_read_in_bounded_memory() {
+    read_again_and_again(300_000);
+}
+
+#[test]
+#[ignore = "writes 900 MB: cargo test --release --test profile_faults -- --ignored"]
+fn ten_million_lines_are_read_in_bounded_memory() {
+    read_again_and_again(10_000_000);
+}
+
+#[test]
+fn a_file_that_ends_inside_a_value_is_refused() {
+    let bench = Bench::new();
+    let osu = "# OSU MPI-CUDA Bandwidth Test v7.3\n# Size      Bandwidth (MB/s)\n1048576             24012.55\n4194304             2408";
+    let csv = pairs(3, |_, _| Some(48.0));
+    let perftest = " #bytes     #iterations    BW peak[MB/sec]    BW average[MB/sec]   MsgRate[Mpps]\n 65536      5000             23000.10            230";
+    bench.write("osu.txt", osu).write("pairs.csv", &csv[..csv.len() - 2]).write("ib.txt", perftest);
+    let base = "--base dgx-h100";
+    for (words, line) in [
+        (format!("osu osu.txt --per-node 1 {base}"), 4),
+        (format!("pairs pairs.csv {base}"), 7),
+        (format!("perftest ib.txt {base}"), 2),
+    ] {
+        let message = bench.refused(&words);
+        assert!(message.contains(&format!("line {line}: ")), "{words}: {message}");
+    }
+    // A job that is still running: its last line is left out.
+    let line = "step: 5  loss: 10.2  memory: 40.50GiB(42.3%)  tps: 5,432  tflops: 301.13  mfu: 30.4%\n";
+    bench.write("run.log", line.repeat(6) + "step: 7  loss: 10.1  memory: 40.50GiB(42.3%)  tps: 5,4");
+    let answer = bench.import(&format!("torchtitan-log run.log {base}"));
+    assert_eq!(answer["runs"][0]["tokens_per_second_per_gpu"].as_f64(), Some(5432.0));
+    assert!(answer["notes"].to_string().contains("ends inside line 7"), "{}", answer["notes"]);
+}
+
+#[test]
+fn bits_are_not_taken_for_bytes() {
+    let bench = Bench::new();
+    let rate = |unit: &str, value: f64| {
+        bench.write("p.csv", format!("from,to,bandwidth ({unit})\na,b,{value}\nb,a,{value}\n"));
+        let answer = bench.import("pairs p.csv --base dgx-h100");
+        answer["cluster"]["groups"][0]["node"]["inter"]["bandwidth"].as_f64().unwrap()
+    };
+    for (unit, value) in
+        [("Gb/s", 384.0), ("Gbps", 384.0), ("GB/s", 48.0), ("GBps", 48.0), ("Mbit/s", 384_000.0)]
+    {
+        assert!((rate(unit, value) / 48e9 - 1.0).abs() < 1e-9, "{unit}");
+    }
+    bench.write("p.csv", "from,to,bandwidth (gb/s)\na,b,48\nb,a,48\n");
+    assert!(
+        bench
+            .refused("pairs p.csv --base dgx-h100")
+            .contains("line 1: `bandwidth (gb/s)` does not tell bits from bytes")
+    );
+}
+
+#[test]
+fn rates_of_point_to_point_tests_that_no_link_has_are_refused() {
+    let bench = Bench::new();
+    bench
+        .write("osu.txt", "# OSU MPI Bandwidth Test v7.3\n# Size  Bandwidth (MB/s)\n4194304  24012550.0\n")
+        .write("kib.txt", "# OSU MPI Bandwidth Test v7.3\n# Size  Bandwidth (KB/s)\n4194304  2401.0\n")
+        .write("ib.txt", "#bytes #iterations BW peak[MB/sec] BW average[MB/sec] MsgRate[Mpps]\n65536 5000 23000100.0 23000100.0 0.3\n");
+    for (words, says) in [
+        ("osu osu.txt --base dgx-h100", "line 3: 24 TB/s is no rate of a link"),
+        ("osu kib.txt --base dgx-h100", "line 2: (KB/s) is no unit of OSU"),
+        ("perftest ib.txt --base dgx-h100", "line 2: 24 TB/s is no rate of a link"),
+    ] {
+        let message = bench.refused(words);
+        assert!(message.contains(says), "{message}");
+    }
+}
+
+#[test]
+fn runs_of_one_file_say_how_many_and_how_far_apart() {
+    let run = |rate: f64| {
+        let points: Vec<(f64, f64)> = (10..30).map(|p| (2f64.powi(p), 20e-6 + 2f64.powi(p) / rate)).collect();
+        nccl_tests("all_reduce", 1, 8, GPU, &points)
+    };
+    let bench = Bench::new();
+    bench.write("three.log", run(190e9) + &run(200e9) + &run(210e9)).write("one.log", run(200e9));
+    let curve = bench.import("nccl-tests three.log")["curves"][0].clone();
+    assert_eq!(curve["samples"], 3);
+    let spread = curve["spread"].as_f64().unwrap();
+    assert!((0.001..0.06).contains(&spread), "{spread}");
+    assert!(curve["from"].as_str().unwrap().contains("3 measurements of a size, spread"), "{curve}");
+    let one = bench.import("nccl-tests one.log")["curves"][0].clone();
+    assert_eq!((one["samples"].as_u64(), one["spread"].as_f64()), (Some(1), None));
 }

@@ -393,6 +393,9 @@ fn probe(schema: &str, forward: f64) -> String {
     let layers: Vec<String> = ["block", "head", "embedding"]
         .iter()
         .map(|kind| format!(r#"{{"kind":"{kind}","seq_len":512,"micro_batch":1,"tp":1,"cp":1,"forward_seconds":{forward},"input_gradient_seconds":0.011,"weight_gradient_seconds":0.009,"spread":0.02,"saved_bytes":1000000}}"#))
+        .chain(["block", "head", "embedding"].iter().map(|kind| {
+            format!(r#"{{"kind":"{kind}","seq_len":512,"micro_batch":1,"tp":2,"cp":1,"forward_seconds":0.007,"input_gradient_seconds":0.006,"weight_gradient_seconds":0.005,"exposed_forward_seconds":0.003,"exposed_backward_seconds":0.004,"spread":0.02,"saved_bytes":600000}}"#)
+        }))
         .collect();
     let curves: Vec<String> = ["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv"]
         .iter()
@@ -444,6 +447,15 @@ fn a_probed_machine_that_no_catalogue_has_is_planned_for() {
     let expected = 4.0 * 6.0 * (0.013 + 0.011 + 0.009);
     assert!((kernels / expected - 1.0).abs() < 0.01, "{kernels} {expected}");
     assert!(strings(&estimate["assumptions"]).contains("layers measured at 1 x 512 tokens"));
+    let split = words.replace("--dp-replicate 2", "--tp 2 --sequence-parallel false");
+    let split: Value = serde_json::from_str(&bench.run(&split).stdout).unwrap();
+    // Eight microbatches through four blocks, embedding and head; the final norm was not measured and moves nothing.
+    let traffic = split["time_seconds"]["tp"].as_f64().unwrap();
+    assert!((traffic / (8.0 * 6.0 * 0.007) - 1.0).abs() < 1e-9, "{traffic}");
+    assert!(strings(&split["assumptions"]).contains("layers measured at 1 x 512 tokens, tp 2"));
+    // What a block keeps for its backward is what was seen to be kept.
+    let kept = |estimate: &Value| estimate["memory"][0]["activations_bytes"].as_f64().unwrap();
+    assert_eq!((kept(&estimate), kept(&split)), (4e6, 4.0 * 600_000.0));
     assert!(
         bench
             .write("old.json", probe("other-1", 0.013))

@@ -122,6 +122,13 @@ impl GroupShape {
         Self { ranks, per_domain, domains: ranks.div_ceil(per_domain) }
     }
 
+    /// Two ranks that send to each other, inside a domain or across two.
+    #[must_use]
+    pub const fn neighbours(local: bool) -> Self {
+        let per_domain = if local { 2 } else { 1 };
+        Self { ranks: 2, per_domain, domains: 2 / per_domain }
+    }
+
     /// Whether the group never leaves an NVLink domain.
     #[must_use]
     pub const fn is_local(self) -> bool {

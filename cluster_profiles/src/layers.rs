@@ -41,7 +41,7 @@ impl std::str::FromStr for LayerKind {
     }
 }
 
-/// One microbatch through one layer on one rank, collectives left out.
+/// One microbatch through one layer on one rank.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MeasuredLayer {
@@ -71,12 +71,19 @@ pub struct MeasuredLayer {
     pub cp: u32,
     /// Format of the computation: `bf16`, `fp32` and so on.
     pub precision: String,
-    /// Forward.
+    /// Forward, collectives left out.
     pub forward: Seconds,
-    /// Gradient of the input; the whole backward where the two were not told apart.
+    /// Gradient of the input, likewise; the whole backward where the two were not told apart.
     pub input_gradient: Seconds,
     /// Gradient of the weights.
     pub weight_gradient: Seconds,
+    /// What the collectives of its tensor- or context-parallel group add to the forward, none of them overlapped and the
+    /// sequence not split over tensor-parallel ranks: transfer, waiting for each other, work of the host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exposed_forward: Option<Seconds>,
+    /// The same of the backward.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exposed_backward: Option<Seconds>,
     /// Memory allocated between forward and backward.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub saved: Option<Bytes>,
@@ -104,6 +111,7 @@ const LONGEST: f64 = 3600.0;
 impl MeasuredLayer {
     pub(crate) fn read(section: &Section) -> Self {
         let size = 1..=1 << 24;
+        let exposed = |key: &'static str| section.has(key).then(|| section.seconds(key, 0.0..=LONGEST));
         Self {
             kind: section.parsed("kind", str::parse).unwrap_or(LayerKind::Block),
             hidden: section.count("hidden", size.clone()),
@@ -119,6 +127,8 @@ impl MeasuredLayer {
             forward: section.seconds("forward", 1e-9..=LONGEST),
             input_gradient: section.seconds("input_gradient", 0.0..=LONGEST),
             weight_gradient: section.seconds("weight_gradient", 0.0..=LONGEST),
+            exposed_forward: exposed("exposed_forward"),
+            exposed_backward: exposed("exposed_backward"),
             saved: section.has("saved").then(|| section.bytes("saved", 0.0..=1e15)),
             provenance: section.section("provenance", Provenance::read),
         }
@@ -143,6 +153,11 @@ impl MeasuredLayer {
         toml.seconds("forward", self.forward);
         toml.seconds("input_gradient", self.input_gradient);
         toml.seconds("weight_gradient", self.weight_gradient);
+        let exposed =
+            [("exposed_forward", self.exposed_forward), ("exposed_backward", self.exposed_backward)];
+        for (key, seconds) in exposed.into_iter().filter_map(|(key, seconds)| Some((key, seconds?))) {
+            toml.seconds(key, seconds);
+        }
         if let Some(saved) = self.saved {
             toml.bytes("saved", saved);
         }

@@ -194,6 +194,13 @@ impl MeasuredCollective {
         self.latency + bytes * self.op.wire_factor(self.ranks) / self.bandwidth
     }
 
+    /// The shape of the group it was measured on.
+    #[must_use]
+    pub fn shape(&self) -> GroupShape {
+        let per_domain = self.per_domain.max(1);
+        GroupShape { ranks: self.ranks, per_domain, domains: self.ranks.div_ceil(per_domain) }
+    }
+
     /// Whether it was measured on a group of this shape.
     #[must_use]
     pub fn fits(&self, op: Collective, shape: GroupShape) -> bool {

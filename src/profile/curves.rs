@@ -2,6 +2,7 @@
 
 use super::assemble::joined;
 use super::findings::{Curve, Findings, Group, LinkFact, LinkPlace, Origin};
+use super::samples::Samples;
 use cluster_profiles::fit::{fit_regimes, median};
 use cluster_profiles::{Basis, Bytes, Cluster, Collective, MeasuredCollective, Provenance, Regime, Seconds};
 use serde::Serialize;
@@ -23,6 +24,10 @@ pub struct CurveReport {
     pub per_domain: u32,
     /// Sizes measured.
     pub sizes: usize,
+    /// How often a size was measured, in the median.
+    pub samples: usize,
+    /// How far single measurements of a size are from their middle, relative, in the median; none where each is one.
+    pub spread: Option<f64>,
     /// Lines fitted; none where the points themselves stand.
     pub regimes: Vec<Regime>,
     /// Median relative deviation.
@@ -110,6 +115,27 @@ fn pooled(parts: &[Curve]) -> Vec<(Bytes, Seconds)> {
     times.iter().filter_map(point).collect()
 }
 
+/// How often a size was measured and how far the measurements are apart: medians over the sizes.
+fn spread(parts: &[Curve]) -> (usize, Option<f64>) {
+    let mut sizes: BTreeMap<u64, (usize, Samples)> = BTreeMap::new();
+    for (size, samples) in parts.iter().flat_map(|part| &part.times) {
+        let (count, all) = sizes.entry(*size).or_default();
+        *count += samples.count();
+        samples.kept().iter().for_each(|value| all.push(*value));
+    }
+    let counts: Vec<f64> = sizes.values().map(|(count, _)| *count as f64).collect();
+    let repeated = sizes.values().filter(|(count, _)| *count > 1);
+    let spreads: Vec<f64> = repeated.filter_map(|(_, all)| all.spread()).collect();
+    (median(&counts).unwrap_or(0.0) as usize, median(&spreads))
+}
+
+/// `; 3 measurements of a size, spread 2.1 %`.
+fn repeated(samples: usize, spread: Option<f64>) -> String {
+    spread.map_or_else(String::new, |spread| {
+        format!("; {samples} measurements of a size, spread {:.1} %", 100.0 * spread)
+    })
+}
+
 /// Files that measured the same and disagree.
 fn contradictions(group: &Group, parts: &[Curve], found: &mut Findings) {
     for (i, a) in parts.iter().enumerate() {
@@ -149,7 +175,8 @@ fn curve(
 ) -> Option<(MeasuredCollective, CurveReport)> {
     let (first, last) = (points.first()?, points.last()?);
     let origins: Vec<Origin> = parts.iter().map(|part| part.origin.clone()).collect();
-    let from = joined(&origins);
+    let (samples, spread) = spread(parts);
+    let from = joined(&origins) + &repeated(samples, spread);
     let wire = group.op.wire_factor(group.ranks);
     let fit = fit_regimes(group.op, group.ranks, points).filter(|_| points.len() >= FEWEST_SIZES);
     let regimes = fit.as_ref().map_or_else(Vec::new, |fit| fit.regimes.clone());
@@ -176,6 +203,8 @@ fn curve(
         ranks: group.ranks,
         per_domain,
         sizes: points.len(),
+        samples,
+        spread,
         regimes,
         median_error: fit.as_ref().map_or(0.0, |fit| fit.median_error),
         small_error: fit.as_ref().and_then(|fit| fit.small_error),

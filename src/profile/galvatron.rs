@@ -179,6 +179,8 @@ pub(super) fn layer(
         forward: Seconds(forward),
         input_gradient: Seconds(forward),
         weight_gradient: Seconds(forward),
+        exposed_forward: None,
+        exposed_backward: None,
         saved: None,
         provenance: Provenance { basis: Basis::Measured, from: origin.to_string(), median_error: None },
     })

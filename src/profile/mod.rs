@@ -4,11 +4,15 @@
 //! links and makes the profile. Adding a tool is one file and a line in [`Kind`].
 
 pub mod assemble;
+mod base;
 mod curves;
 mod findings;
 mod galvatron;
 mod hostlist;
 mod infiniband;
+mod links;
+mod nccl_json;
+mod nccl_names;
 mod nccl_tests;
 mod nccl_xml;
 mod nvidia_smi;
@@ -16,9 +20,12 @@ mod osu;
 mod pairs;
 mod perftest;
 pub mod probe;
+mod probe_gpu;
+mod probe_report;
 mod samples;
 mod slurm;
 mod source;
+mod survey;
 mod torch_trace;
 mod training_log;
 
@@ -104,7 +111,7 @@ impl Kind {
             Self::TorchtitanLog => training_log::torchtitan(input, found),
             Self::TorchTrace => torch_trace::import(input, hints, found),
             Self::Galvatron => galvatron::import(input, hints, found),
-            Self::Probe => probe::import(input, found),
+            Self::Probe => probe_report::import(input, found),
         }
     }
 }

@@ -3,43 +3,24 @@
 //! The columns of the text are those its own header names, so that releases with and without `redop`, `root`, `#wrong`,
 //! per-iteration figures and timestamps all read. Facts: `src/common.cu` and `src/util.cu` of NVIDIA/nccl-tests.
 
-use super::findings::{Findings, Group, Origin};
+use super::findings::{Findings, Origin};
+use super::nccl_json::json;
+use super::nccl_names::{Ranks, TESTS, Test, rank_line, test_named, test_of_file};
 use super::source::{self, Input, Lines, number, positive};
 use crate::error::AppError;
 use cluster_profiles::Collective;
-use serde::Deserialize;
-use std::collections::{BTreeMap, BTreeSet};
 
 /// Longest time of one call that is believed, in seconds.
 const LONGEST: f64 = 3600.0;
 /// How far size / time may be from the printed algbw: rounding of small figures, and no wrong unit.
-const TOLERANCE: f64 = 0.03;
+pub(super) const TOLERANCE: f64 = 0.03;
 
 /// Fastest bus bandwidth that is believed, in GB/s.
-const FASTEST: f64 = 8000.0;
+pub(super) const FASTEST: f64 = 8000.0;
 /// Rate in GB/s from which on two decimals tell the ratio of busbw and algbw.
 const TELLING: f64 = 0.4;
 /// Rows that wait for one that tells which test it is.
 const MOST_WAITING: usize = 4096;
-
-/// A test by its name, with the collective where plans have one.
-type Test = (&'static str, Option<Collective>);
-
-/// Names of the tests, with the collective where plans have one.
-const TESTS: [(&str, Option<Collective>); 12] = [
-    ("all_reduce", Some(Collective::AllReduce)),
-    ("all_gather", Some(Collective::AllGather)),
-    ("reduce_scatter", Some(Collective::ReduceScatter)),
-    ("alltoallv", None),
-    ("alltoall", Some(Collective::AllToAll)),
-    ("all_to_all", Some(Collective::AllToAll)),
-    ("sendrecv", Some(Collective::SendRecv)),
-    ("broadcast", None),
-    ("reduce", None),
-    ("gather", None),
-    ("scatter", None),
-    ("hypercube", None),
-];
 
 /// Imports a file.
 ///
@@ -47,33 +28,6 @@ const TESTS: [(&str, Option<Collective>); 12] = [
 /// It is no output of these tests, or a row is not what its header says.
 pub fn import(tool: &str, input: &Input, found: &mut Findings) -> Result<(), AppError> {
     if input.is_json()? { json(tool, input, found) } else { text(tool, input, found) }
-}
-
-/// The test named in `text` as `all_reduce_perf`.
-fn test_named(text: &str) -> Option<Test> {
-    TESTS.into_iter().find(|(name, _)| {
-        text.match_indices(name).any(|(at, _)| {
-            let before = text[..at].chars().next_back();
-            let own = !before.is_some_and(|c| c.is_ascii_alphanumeric() || c == '_');
-            own && text[at + name.len()..].starts_with("_perf")
-        })
-    })
-}
-
-/// The test a file is named after: `all_gather.log`, `run3-AllGather.txt`, `broadcast_perf.log`. None where it names several.
-fn test_of_file(name: &str) -> Option<Test> {
-    if let Some(test) = test_named(name) {
-        return Some(test);
-    }
-    let squeezed = name.to_lowercase().replace(['_', '-'], "");
-    let stem = squeezed.split('.').next().unwrap_or_default();
-    let plain = |name: &str| name.replace('_', "");
-    if let Some(test) = TESTS.into_iter().find(|(name, _)| plain(name) == stem) {
-        return Some(test);
-    }
-    let mut named = TESTS.into_iter().filter(|(name, op)| op.is_some() && squeezed.contains(&plain(name)));
-    let first = named.next().filter(|_| !squeezed.contains("alltoallv"))?;
-    named.all(|(_, op)| op == first.1).then_some(first)
 }
 
 /// What the lines above a table say.
@@ -97,58 +51,6 @@ struct Measured {
     line: u64,
     size: u64,
     time: f64,
-}
-
-/// Ranks of the first group, by host, in order.
-#[derive(Debug, Default)]
-struct Ranks {
-    seen: BTreeSet<u32>,
-    hosts: Vec<(String, u32)>,
-    all_hosts: BTreeMap<String, u32>,
-    gpu: Option<String>,
-}
-
-impl Ranks {
-    fn add(&mut self, rank: u32, group: u32, host: &str, gpu: &str) {
-        if !self.seen.insert(rank) {
-            return;
-        }
-        *self.all_hosts.entry(host.to_owned()).or_default() += 1;
-        if self.gpu.is_none() && !gpu.is_empty() {
-            self.gpu = Some(gpu.to_owned());
-        }
-        if group != 0 {
-            return;
-        }
-        match self.hosts.iter_mut().find(|(name, _)| name == host) {
-            Some((_, count)) => *count += 1,
-            None => self.hosts.push((host.to_owned(), 1)),
-        }
-    }
-
-    fn group(&self, op: Collective) -> Option<Group> {
-        let ranks: u32 = self.hosts.iter().map(|(_, count)| count).sum();
-        let per_host = self.hosts.iter().map(|(_, count)| *count).max()?;
-        (ranks >= 1).then_some(Group { op, ranks, per_host: Some(per_host) })
-    }
-
-    fn tell(&self, found: &mut Findings, origin: &Origin) {
-        for (host, gpus) in &self.all_hosts {
-            found.host(host, *gpus, self.gpu.as_deref(), origin);
-        }
-    }
-}
-
-/// `#  Rank  0 Group  0 Pid   6899 on node-1 device  0 [0000:04:00] NVIDIA H100 80GB HBM3`; older ones have no group.
-fn rank_line(line: &str) -> Option<(u32, u32, String, String)> {
-    let rest = line.trim_start_matches('#').trim_start().strip_prefix("Rank")?;
-    let words: Vec<&str> = rest.split_whitespace().collect();
-    let rank = words.first()?.parse().ok()?;
-    let after = |name: &str| words.iter().position(|w| *w == name).and_then(|at| words.get(at + 1)).copied();
-    let group = after("Group").and_then(|g| g.parse().ok()).unwrap_or(0);
-    let host = after("on")?.to_owned();
-    let gpu = rest.split_once(']').map_or("", |(_, name)| name.trim()).to_owned();
-    Some((rank, group, host, gpu))
 }
 
 /// The line without the task that `srun --label` puts before it (`0: `).
@@ -358,111 +260,4 @@ fn guess(columns: &[&str], words: &[&str], ratio: f64, run: &Run) -> Result<Coll
         (false, false) => Err("which test is it? all_gather and alltoall print the same columns".to_owned()),
         _ => Err("which test is it? The file does not name it".to_owned()),
     }
-}
-
-/// The document of `-J`: JSON file version 1 and 2.
-#[derive(Deserialize)]
-struct Document {
-    start_time: Option<String>,
-    #[serde(default)]
-    args: Vec<String>,
-    #[serde(default)]
-    config: Option<Config>,
-    #[serde(default)]
-    results: Vec<Row>,
-    #[serde(default)]
-    average_bus_bandwidth: Option<serde_json::Value>,
-}
-
-#[derive(Deserialize)]
-struct Config {
-    #[serde(default)]
-    devices: Vec<Device>,
-}
-
-#[derive(Deserialize)]
-struct Device {
-    rank: u32,
-    #[serde(default)]
-    group: u32,
-    hostname: String,
-    #[serde(default)]
-    device_info: String,
-}
-
-#[derive(Deserialize)]
-struct Row {
-    size: u64,
-    #[serde(default)]
-    out_of_place: Option<Timing>,
-    #[serde(default)]
-    in_place: Option<Timing>,
-    #[serde(default)]
-    experiment_name: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct Timing {
-    #[serde(alias = "cpu_time")]
-    time: serde_json::Value,
-    alg_bw: serde_json::Value,
-    #[serde(default)]
-    nwrong: Option<serde_json::Value>,
-}
-
-fn json(tool: &str, input: &Input, found: &mut Findings) -> Result<(), AppError> {
-    let text = input.text()?;
-    let document: Document = serde_json::from_str(&text).map_err(|error| input.json(&error))?;
-    let devices = document.config.map(|config| config.devices).unwrap_or_default();
-    if document.results.is_empty() || devices.is_empty() {
-        let hint = super::other_tool(input, tool);
-        return Err(input.whole("no JSON of nccl-tests: `config.devices` and `results` are missing", hint));
-    }
-    let mut ranks = Ranks::default();
-    devices.iter().for_each(|d| ranks.add(d.rank, d.group, &d.hostname, &d.device_info));
-    let named = document.args.iter().find_map(|arg| test_named(arg));
-    let last = text.lines().count() as u64;
-    let origin = Origin {
-        tool: tool.to_owned(),
-        file: input.name(),
-        lines: Some((1, last)),
-        date: document.start_time.clone(),
-    };
-    for (index, row) in document.results.iter().enumerate() {
-        let test = row.experiment_name.as_deref().and_then(test_named).or(named);
-        let Some((_, op)) = test.or_else(|| test_of_file(&input.name())) else {
-            return Err(input.whole(
-                "which test is it? Neither `args` nor the file's name says",
-                "name the file after its test, such as all_gather.json",
-            ));
-        };
-        let (Some(op), Some(timing)) = (op, row.out_of_place.as_ref().or(row.in_place.as_ref())) else {
-            continue;
-        };
-        let wrong = timing.nwrong.as_ref().and_then(serde_json::Value::as_f64).unwrap_or(0.0);
-        if row.size == 0 || wrong > 0.0 {
-            continue;
-        }
-        let fault = |what: &str| input.whole(format!("results[{index}].{what}"), "run the test again");
-        let value = |value: &serde_json::Value| value.as_f64().filter(|v| v.is_finite() && *v > 0.0);
-        let Some(time) = value(&timing.time) else {
-            return Err(fault(&format!("time is {}: no measurement", timing.time)));
-        };
-        let exact = row.size as f64 / time / 1e3;
-        if timing.alg_bw.as_f64().is_some_and(|bw| (exact - bw).abs() > exact.max(bw) * TOLERANCE + 0.011) {
-            return Err(fault(&format!("alg_bw is {} where size and time give {exact:.2}", timing.alg_bw)));
-        }
-        if let Some(group) = ranks.group(op).filter(|group| group.ranks > 1) {
-            let busbw = exact * op.wire_factor(group.ranks);
-            if busbw > FASTEST {
-                return Err(fault(&format!("bus_bw is {busbw:.0} GB/s, more than any GPU's links have")));
-            }
-            found.time(group, &origin, row.size, time * 1e-6);
-        }
-    }
-    ranks.tell(found, &origin);
-    if document.average_bus_bandwidth.is_none() {
-        found.note(format!("{}: has no average_bus_bandwidth: the test may have been cut", input.name()));
-    }
-    Ok(())
 }

@@ -72,6 +72,7 @@ pub fn import(input: &Input, hints: &Hints, found: &mut Findings) -> Result<(), 
         if words.len() < columns.min(2) {
             return Err(lines.fault("a size without a value: the log is cut"));
         }
+        lines.refuse_cut()?;
         let size = source::number(words[0]).map_err(|m| lines.fault(m))?;
         let value = positive(words[1], 1e12).map_err(|m| lines.fault(m))?;
         rows += 1;
@@ -93,7 +94,10 @@ pub fn import(input: &Input, hints: &Hints, found: &mut Findings) -> Result<(), 
                     found.time(group, &origin, whole as u64, value * 1e-6);
                 }
             }
-            Test::Bandwidth => best.0 = best.0.max(value * 1e6),
+            Test::Bandwidth => {
+                source::believable(value * 1e6).map_err(|m| lines.fault(m))?;
+                best.0 = best.0.max(value * 1e6);
+            }
             Test::Latency => best.1 = best.1.min(value * 1e-6),
             Test::Other => {}
         }
@@ -117,9 +121,9 @@ pub fn import(input: &Input, hints: &Hints, found: &mut Findings) -> Result<(), 
 
 /// OSU's MB/s are 1e6 bytes; nothing else is expected.
 fn check_units(header: &str) -> Result<(), String> {
-    let strange =
-        ["(MiB/s)", "(GB/s)", "(GiB/s)", "(ms)", "(s)"].into_iter().find(|unit| header.contains(unit));
-    strange.map_or(Ok(()), |unit| Err(format!("{unit} is no unit of OSU, which prints (us) and (MB/s)")))
+    let units = header.split('(').skip(1).filter_map(|rest| rest.split_once(')')).map(|(unit, _)| unit);
+    let strange = units.filter(|unit| !matches!(*unit, "us" | "MB/s" | "usec" | "Messages/s")).next();
+    strange.map_or(Ok(()), |unit| Err(format!("({unit}) is no unit of OSU, which prints (us) and (MB/s)")))
 }
 
 fn take_link((rate, latency): (f64, f64), hints: &Hints, origin: &Origin, found: &mut Findings) {

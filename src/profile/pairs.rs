@@ -1,34 +1,40 @@
 //! A CSV of pairwise rates: a row per pair (`from,to[,rail],bandwidth_gb_per_second[,latency_us]`), or a square table with
-//! host names in the first row and column. And what such pairs say about the network.
+//! host names in the first row and column.
 
-use super::assemble::joined;
 use super::findings::{Findings, Origin, Pair};
-use super::source::{self, Input, Lines, number};
+use super::source::{self, FASTEST, Input, Lines, number};
 use crate::error::AppError;
-use cluster_profiles::anomalies::{Anomaly, Culprit, PairRate, survey as survey_rates};
-use cluster_profiles::fit::median;
-use cluster_profiles::{BytesPerSecond, Cluster, HostSet, LinkOverride, Seconds};
+use cluster_profiles::{BytesPerSecond, Seconds};
 use std::collections::BTreeMap;
 
 /// Most rates that are kept: 4096 hosts with 8 rails each, thinned beyond.
 const MOST_PAIRS: usize = 1 << 24;
-/// Fastest rate between two hosts that is believed, in bytes per second.
-const FASTEST: f64 = 4e12;
-/// Names of units in headers, with their scale in bytes per second.
+/// Units whose capitals tell bits from bytes, as headers write them, with their scale in bytes per second.
+const CAPITALS: [(&str, f64); 8] = [
+    ("GB/s", 1e9),
+    ("MB/s", 1e6),
+    ("GBps", 1e9),
+    ("MBps", 1e6),
+    ("Gb/s", 0.125e9),
+    ("Mb/s", 0.125e6),
+    ("Gbps", 0.125e9),
+    ("Mbps", 0.125e6),
+];
+/// Units that need none.
 const RATES: [(&str, f64); 14] = [
     ("gibps", 1_073_741_824.0),
     ("gib/s", 1_073_741_824.0),
     ("gib_per_second", 1_073_741_824.0),
     ("mib/s", 1_048_576.0),
     ("mib_per_second", 1_048_576.0),
-    ("gbit/s", 0.125e9),
     ("gbit", 0.125e9),
-    ("gbps", 0.125e9),
-    ("gb/s", 1e9),
+    ("mbit", 0.125e6),
     ("gb_per_second", 1e9),
     ("gbytes", 1e9),
-    ("mb/s", 1e6),
+    ("gigabytes", 1e9),
     ("mb_per_second", 1e6),
+    ("mbytes", 1e6),
+    ("megabytes", 1e6),
     ("bytes_per_second", 1.0),
 ];
 /// The same of latencies, in seconds.
@@ -87,7 +93,7 @@ pub fn import(input: &Input, found: &mut Findings) -> Result<(), AppError> {
         }
     };
     let dialect = Dialect::of(&header);
-    let names: Vec<String> = dialect.cells(&header).iter().map(|c| c.to_lowercase()).collect();
+    let names = dialect.cells(&header);
     let first = lines.number();
     let before = found.pairs.len();
     match columns(&names).map_err(|message| input.hinted(first, message, Some(expected())))? {
@@ -137,8 +143,22 @@ fn scale(name: &str, units: &[(&str, f64)]) -> Option<f64> {
     units.iter().find(|(unit, _)| name.contains(unit)).map(|(_, scale)| *scale)
 }
 
+/// Bytes per second of the unit in a header.
+fn rate_unit(header: &str) -> Result<f64, String> {
+    let exact = CAPITALS.iter().find(|(unit, _)| header.contains(unit)).map(|(_, scale)| *scale);
+    let lower = header.to_lowercase();
+    if let Some(unit) = exact.or_else(|| scale(&lower, &RATES)) {
+        return Ok(unit);
+    }
+    if ["gb/s", "mb/s", "gbps", "mbps"].iter().any(|unit| lower.contains(unit)) {
+        return Err(format!("`{header}` does not tell bits from bytes: GB/s, Gbit/s or MiB/s?"));
+    }
+    Err(format!("`{header}` has no unit: GB/s, Gbit/s or MiB/s?"))
+}
+
 /// The columns of a list; none where the header is that of a square table.
-fn columns(names: &[String]) -> Result<Option<Columns>, String> {
+fn columns(header: &[String]) -> Result<Option<Columns>, String> {
+    let names: Vec<String> = header.iter().map(|name| name.to_lowercase()).collect();
     let find = |wanted: &[&str]| names.iter().position(|name| wanted.contains(&name.as_str()));
     let (from, to) = (
         find(&["from", "src", "source", "sender", "host_a", "from_host", "client"]),
@@ -149,8 +169,7 @@ fn columns(names: &[String]) -> Result<Option<Columns>, String> {
         ["bandwidth", "bw", "busbw", "algbw", "rate"].iter().any(|stem| name.starts_with(stem))
     });
     let rate = rate.ok_or("no column of bandwidths")?;
-    let unit = scale(&names[rate], &RATES)
-        .ok_or_else(|| format!("`{}` has no unit: GB/s, Gb/s or MiB/s?", names[rate]))?;
+    let unit = rate_unit(&header[rate])?;
     let latency = match names.iter().position(|name| name.starts_with("lat")) {
         Some(at) => {
             Some((at, scale(&names[at], &TIMES).ok_or_else(|| format!("`{}` has no unit", names[at]))?))
@@ -238,6 +257,7 @@ fn list(
             continue;
         }
         let cells = dialect.cells(line);
+        lines.refuse_cut()?;
         if cells.len() != columns.width {
             let (have, want) = (cells.len(), columns.width);
             return Err(
@@ -282,10 +302,10 @@ fn square(
     header: &[String],
     found: &mut Findings,
 ) -> Result<(), AppError> {
-    let corner = header.first().map(|cell| cell.to_lowercase()).unwrap_or_default();
-    let unit = scale(&corner, &RATES).ok_or_else(|| {
+    let corner = header.first().map(String::as_str).unwrap_or_default();
+    let unit = rate_unit(corner).map_err(|reason| {
         let message =
-            format!("neither columns `from` and `to`, nor a unit in the corner of a table (`{corner}`)");
+            format!("neither columns `from` and `to`, nor a unit in the corner of a table: {reason}");
         input.hinted(lines.number(), message, Some(expected()))
     })?;
     let hosts = &header[1..];
@@ -295,6 +315,7 @@ fn square(
             continue;
         }
         let cells = dialect.cells(line);
+        lines.refuse_cut()?;
         if cells.len() != header.len() || cells[0] != hosts[rows.min(hosts.len() - 1)] {
             return Err(lines.fault(format!(
                 "row `{}` with {} cells: rows must be the hosts of the header in its order, with {} cells",
@@ -324,153 +345,4 @@ fn square(
         );
     }
     Ok(())
-}
-
-/// Reads islands, slow and dead links off the pairs, writes them into the profile and says them in words.
-pub fn survey(cluster: &mut Cluster, found: &mut Findings) -> Vec<String> {
-    if found.pairs.is_empty() {
-        return Vec::new();
-    }
-    let names = cluster.host_names();
-    let index: BTreeMap<&str, usize> = names.iter().enumerate().map(|(i, name)| (name.as_str(), i)).collect();
-    let rates: Vec<PairRate> = found
-        .pairs
-        .iter()
-        .filter_map(|pair| {
-            let (from, to) = (*index.get(pair.from.as_str())?, *index.get(pair.to.as_str())?);
-            Some(PairRate { from, to, rail: pair.rail, rate: pair.bandwidth.get() / 1e9 })
-        })
-        .collect();
-    let leaves = known_leaves(cluster, &names);
-    let result = survey_rates(names.len(), &rates, leaves.as_deref());
-    let source = joined(&found.pair_origins);
-    if leaves.is_none() && !result.islands.is_empty() {
-        let count = result.islands.iter().max().map_or(0, |last| last + 1);
-        let set = |island: usize| HostSet {
-            name: format!("island-{island}"),
-            hosts: (0..names.len())
-                .filter(|i| result.islands[*i] == island)
-                .map(|i| names[i].clone())
-                .collect(),
-        };
-        cluster.leaves = (0..count).map(set).collect();
-        cluster.nodes_per_leaf = None;
-    } else if leaves.is_none() {
-        found.note("which hosts share a leaf switch does not show in the pairs: all are equally far");
-    }
-    if let Some(across) = result.across.filter(|across| *across > 0.0 && result.usual > across * 1.07) {
-        cluster.oversubscription = (result.usual / across).clamp(1.0, 1024.0);
-    }
-    take_usual_rate(cluster, found, &rates, result.usual, &source);
-    let leaf_names = leaf_names(cluster, &names);
-    let words =
-        Words { names: &names, leaves: &leaf_names, leaf: &leaf_of(cluster, &names), source: &source };
-    let overrides = result.anomalies.iter().flat_map(|anomaly| words.overrides(anomaly));
-    cluster.links.extend(overrides.collect::<Vec<_>>());
-    result.anomalies.iter().map(|anomaly| words.sentence(anomaly)).collect()
-}
-
-/// The rate between hosts, per GPU.
-fn take_usual_rate(cluster: &mut Cluster, found: &Findings, rates: &[PairRate], usual: f64, source: &str) {
-    let rails = rates.iter().filter_map(|r| r.rail).max().map_or(1, |last| last + 1);
-    let latencies: Vec<f64> = found.pairs.iter().filter_map(|pair| Some(pair.latency?.get())).collect();
-    let single = rates.iter().any(|r| r.rail.is_some());
-    for node in cluster.groups.iter_mut().map(|group| &mut group.node) {
-        if single {
-            node.nics = rails;
-        }
-        let per_gpu = if single { usual * f64::from(rails) / f64::from(node.gpus) } else { usual };
-        if per_gpu > 1e-3 {
-            node.inter.bandwidth = BytesPerSecond((per_gpu * 1e9).clamp(1e6, 1e15));
-            node.inter.source = format!("measured: {source}");
-        }
-        if let Some(latency) = median(&latencies) {
-            node.inter.latency = Seconds(latency.clamp(0.0, 1.0));
-        }
-    }
-}
-
-/// Number of the leaf switch of every host, where all are known.
-fn known_leaves(cluster: &Cluster, names: &[String]) -> Option<Vec<usize>> {
-    if cluster.leaves.len() < 2 {
-        let per = cluster.nodes_per_leaf? as usize;
-        return (names.len() > per).then(|| (0..names.len()).map(|i| i / per.max(1)).collect());
-    }
-    let leaf = |name: &String| cluster.leaves.iter().position(|set| set.hosts.contains(name));
-    names.iter().map(leaf).collect()
-}
-
-fn leaf_names(cluster: &Cluster, names: &[String]) -> Vec<String> {
-    if cluster.leaves.is_empty() {
-        let per = cluster.nodes_per_leaf.map_or(names.len(), |n| n as usize).max(1);
-        return (0..names.len().div_ceil(per)).map(|i| format!("leaf{i}")).collect();
-    }
-    cluster.leaves.iter().map(|set| set.name.clone()).collect()
-}
-
-/// Number of the leaf switch of every host as the profile now has it; those that no switch names share one more.
-fn leaf_of(cluster: &Cluster, names: &[String]) -> Vec<usize> {
-    let of = |(i, name): (usize, &String)| match (cluster.leaves.is_empty(), cluster.nodes_per_leaf) {
-        (false, _) => {
-            cluster.leaves.iter().position(|s| s.hosts.contains(name)).unwrap_or(cluster.leaves.len())
-        }
-        (true, Some(per)) => i / per.max(1) as usize,
-        (true, None) => 0,
-    };
-    names.iter().enumerate().map(of).collect()
-}
-
-struct Words<'w> {
-    names: &'w [String],
-    leaves: &'w [String],
-    leaf: &'w [usize],
-    source: &'w str,
-}
-
-impl Words<'_> {
-    fn leaf(&self, leaf: usize) -> String {
-        self.leaves.get(leaf).cloned().unwrap_or_else(|| "leaf-other".to_owned())
-    }
-
-    fn sentence(&self, anomaly: &Anomaly) -> String {
-        let who = match anomaly.culprit {
-            Culprit::Uplink(leaf) => format!("uplinks of {}", self.leaf(leaf)),
-            Culprit::Switch(leaf) => format!("switch {}", self.leaf(leaf)),
-            Culprit::Host(host) => format!("{}, all interfaces", self.names[host]),
-            Culprit::Interface(host, rail) => format!("{} NIC {rail}", self.names[host]),
-            Culprit::Link(a, b, Some(rail)) => format!("{} to {}, NIC {rail}", self.names[a], self.names[b]),
-            Culprit::Link(a, b, None) => format!("{} to {}", self.names[a], self.names[b]),
-        };
-        let (low, high) = anomaly.peers;
-        let peers = if (high - low) < 0.5 { format!("{high:.0}") } else { format!("{low:.0}-{high:.0}") };
-        if anomaly.is_dead() {
-            return format!("{who}: dead, where its peers have {peers} GB/s");
-        }
-        format!("{who}: {:.0} GB/s where its peers have {peers}", anomaly.rate)
-    }
-
-    /// What the profile says of it.
-    fn overrides(&self, anomaly: &Anomaly) -> Vec<LinkOverride> {
-        let broken = anomaly.is_dead();
-        let bandwidth = (!broken).then_some(BytesPerSecond(anomaly.rate * 1e9));
-        let link = |a: &str, b: &str, rail: Option<u32>| LinkOverride {
-            between: [a.to_owned(), b.to_owned()],
-            rail,
-            bandwidth,
-            latency: None,
-            broken,
-            source: format!("measured: {}", self.source),
-        };
-        let host_leaf = |host: usize| self.leaf(self.leaf[host]);
-        match anomaly.culprit {
-            Culprit::Uplink(leaf) => vec![link(&self.leaf(leaf), "spine", None)],
-            Culprit::Switch(leaf) => {
-                let hosts = (0..self.names.len()).filter(|h| self.leaf[*h] == leaf);
-                hosts.map(|host| link(&self.names[host], &self.leaf(leaf), None)).collect()
-            }
-            Culprit::Host(host) => vec![link(&self.names[host], &host_leaf(host), None)],
-            Culprit::Interface(host, rail) => vec![link(&self.names[host], &host_leaf(host), Some(rail))],
-            Culprit::Link(a, b, _) => vec![link(&self.names[a], &self.names[b], None)],
-        }
-    }
 }

@@ -45,17 +45,21 @@ pub fn import(input: &Input, found: &mut Findings) -> Result<(), AppError> {
             continue;
         }
         let at = if matches!(now, Columns::Rate(_)) { 3 } else { 4 };
-        let Some(text) = words.get(at) else {
+        // Every table has at least one more column, so that the value itself is whole.
+        let (Some(text), true) = (words.get(at), words.len() > at + 1) else {
             return Err(lines.fault(format!(
                 "{} columns, expected at least {}: the log is cut",
                 words.len(),
-                at + 1
+                at + 2
             )));
         };
         let value = positive(text, 1e9).map_err(|message| lines.fault(message))?;
         rows += 1;
         match now {
-            Columns::Rate(unit) => rate = rate.max(value * unit / ways),
+            Columns::Rate(unit) => {
+                source::believable(value * unit).map_err(|message| lines.fault(message))?;
+                rate = rate.max(value * unit / ways);
+            }
             Columns::Latency => latency = latency.min(value * 1e-6),
         }
     }

@@ -13,11 +13,11 @@ Rank 0 writes the JSON file after every measurement. Started again with the same
 """
 
 import argparse
+import contextlib
 import json
 import os
 import socket
 import sys
-import tempfile
 import time
 from datetime import datetime, timezone
 
@@ -25,17 +25,22 @@ import torch
 import torch.distributed as dist
 import torch.nn as nn
 import torch.nn.functional as F
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, loss_parallel, parallelize_module
 
 # Sizes of the model and what to vary: filled in by `meshwright profile script`.
 SPEC = json.loads(r"""@SPEC@""")
 
 SCHEMA = "meshwright-probe-1"
 LEAST_SAMPLES, MOST_SAMPLES = 5, 60
+# Collectives in a row, so that the start of a round weighs little.
+SMALL_BYTES, SMALL_CALLS, LARGE_CALLS = 1 << 20, 16, 4
 
 
 class Block(nn.Module):
     """One rank's part of a transformer block: `tp` splits heads and MLP, `cp` the sequence. No collectives of its own:
-    `reduce` is applied to the outputs that tensor parallelism sums, `enter` to the inputs, `gather` to keys and values."""
+    `tensor_parallel` and `context_parallel` add them to a whole block."""
 
     def __init__(self, spec, tp=1, cp=1, cp_rank=None, dtype=None, device=None):
         super().__init__()
@@ -51,7 +56,6 @@ class Block(nn.Module):
         self.out = nn.Linear(self.heads * self.width, hidden, **kwargs)
         self.up = nn.Linear(hidden, ffn * (2 if self.gated else 1), **kwargs)
         self.down = nn.Linear(ffn, hidden, **kwargs)
-        self.enter = self.reduce = lambda x: x
         self.gather = lambda kv: torch.cat([kv] * self.cp, dim=2) if self.cp > 1 else kv
         self.masks = {}
 
@@ -80,7 +84,7 @@ class Block(nn.Module):
             y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=grouped)
         else:
             y = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=grouped)
-        return self.reduce(self.out(y.transpose(1, 2).reshape(batch, seq, -1)))
+        return self.out(y.transpose(1, 2).reshape(batch, seq, -1))
 
     def mlp(self, x):
         x = self.up(x)
@@ -89,12 +93,12 @@ class Block(nn.Module):
             x = F.silu(gate) * x
         else:
             x = F.gelu(x, approximate="tanh")
-        return self.reduce(self.down(x))
+        return self.down(x)
 
     def forward(self, x):
         width = x.shape[-1:]
-        x = x + self.attention(self.enter(F.rms_norm(x, width, self.norm1)))
-        return x + self.mlp(self.enter(F.rms_norm(x, width, self.norm2)))
+        x = x + self.attention(F.rms_norm(x, width, self.norm1))
+        return x + self.mlp(F.rms_norm(x, width, self.norm2))
 
 
 class Head(nn.Module):
@@ -107,6 +111,31 @@ class Head(nn.Module):
     def forward(self, x, targets):
         logits = self.projection(x).flatten(0, -2)
         return F.cross_entropy(logits.float(), targets.flatten())
+
+
+def tensor_parallel(block, mesh):
+    """DTensor's column and row splits of a whole block over `mesh`: an all_reduce after attention and after the MLP."""
+    parallelize_module(block, mesh, {
+        "qkv": ColwiseParallel(), "out": RowwiseParallel(), "up": ColwiseParallel(), "down": RowwiseParallel(),
+    })
+    block.heads, block.kv_heads = block.heads // mesh.size(), max(block.kv_heads // mesh.size(), 1)
+
+
+def vocabulary_parallel(module, mesh, name):
+    """The vocabulary of the `embedding` or `projection` of a module, split over `mesh`."""
+    split = RowwiseParallel(input_layouts=Replicate()) if name == "embedding" else ColwiseParallel(
+        output_layouts=Shard(-1), use_local_output=False)
+    parallelize_module(module, mesh, {name: split})
+
+
+def context_parallel(block, mesh):
+    """Keys and values are gathered before attention; their gradients are scattered back."""
+
+    def gather(kv):
+        whole = DTensor.from_local(kv, mesh, [Shard(2)], run_check=False).redistribute(placements=[Replicate()])
+        return whole.to_local(grad_placements=[Partial()])
+
+    block.gather = gather
 
 
 class Probe:
@@ -136,6 +165,7 @@ class Probe:
         dist.broadcast_object_list(done, src=0)
         self.done = set(done[0])
         self.stopped = False
+        self.meshes = {}
 
     def start(self, args):
         name = torch.cuda.get_device_name() if self.cuda else cpu_name()
@@ -174,31 +204,41 @@ class Probe:
         if self.cuda:
             torch.cuda.synchronize()
 
-    def samples(self, run, group=None, member=True):
-        """Durations of `run`, the slowest rank's of each; all ranks take part in the same number of rounds."""
-        times, started, rounds = [], time.monotonic(), 0
-        warmup = 2
+    def mesh(self, ranks):
+        """The neighbours this rank forms a group of `ranks` with; none where the world does not divide."""
+        if self.world % ranks:
+            return None
+        if ranks not in self.meshes:
+            rows = torch.arange(self.world).view(-1, ranks)
+            self.meshes[ranks] = DeviceMesh(self.device.type, rows, mesh_dim_names=("groups", "split"))["split"]
+        return self.meshes[ranks]
+
+    def samples(self, run, member=True, repeat=1):
+        """Sorted seconds of `run`, the slowest rank's quantiles; all ranks take part in the same number of rounds. A round is
+        `repeat` calls in a row. Where `run` returns times of its own parts, a list of sorted seconds for each part."""
+        rounds, started, warmup = [], time.monotonic(), 2
         while True:
             dist.barrier()
             self.sync()
-            begin = time.perf_counter()
-            if member:
-                run()
+            begin, own = time.perf_counter(), None
+            for _ in range(repeat if member else 0):
+                own = run()
             self.sync()
-            times.append(time.perf_counter() - begin)
-            rounds += 1
-            if rounds == warmup:
-                times, started = [], time.monotonic()
-            if rounds < warmup + LEAST_SAMPLES:
+            parts = isinstance(own, list)
+            rounds.append(own if parts else [(time.perf_counter() - begin) / repeat])
+            if len(rounds) == warmup:
+                started = time.monotonic()
+            if len(rounds) < warmup + LEAST_SAMPLES:
                 continue
-            over = time.monotonic() - started > self.each or rounds >= warmup + MOST_SAMPLES
+            over = time.monotonic() - started > self.each or len(rounds) >= warmup + MOST_SAMPLES
             flag = torch.tensor([float(over)], device=self.device)
             dist.broadcast(flag, src=0)
             if flag.item() > 0:
                 break
-        slowest = torch.tensor(times if member else [0.0] * len(times), dtype=torch.float64, device=self.device)
+        columns = [sorted(column) if member else [0.0] * len(column) for column in zip(*rounds[warmup:])]
+        slowest = torch.tensor(columns, dtype=torch.float64, device=self.device)
         dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
-        return sorted(slowest.tolist())
+        return slowest.tolist() if parts else slowest.tolist()[0]
 
     def take(self, kind, key, make):
         """Measures `make()` -> entry, unless it is done or the time is up."""
@@ -222,10 +262,10 @@ class Probe:
         self.done.add(name)
 
     def write(self):
-        folder = os.path.dirname(os.path.abspath(self.path))
-        with tempfile.NamedTemporaryFile("w", dir=folder, delete=False) as file:
+        part = f"{self.path}.part"
+        with open(part, "w") as file:
             json.dump(self.report, file, indent=1)
-        os.replace(file.name, self.path)
+        os.replace(part, self.path)
 
 
 def summary(times):
@@ -265,68 +305,133 @@ def saved_bytes(run, parameters):
     return sum(seen.values())
 
 
-def layer(probe, kind, module, x, extra, sizes):
-    """Forward, input gradient and weight gradient of a layer, and the memory around them."""
-    parameters = list(module.parameters())
+def chained(modules, x, extra):
+    """`x` through layers of one kind one after the other."""
+    for module in modules:
+        x = module(x, *extra)
+    return x
+
+
+def passes(probe, modules, x, extra):
+    """Sorted seconds of forward and of backward of one layer, as training makes them: several layers in a row, a graph of its
+    own for every pass, gradients accumulated."""
+    count = len(modules)
+
+    def run():
+        x.grad = None
+        begin = time.perf_counter()
+        output = chained(modules, x, extra)
+        probe.sync()
+        middle = time.perf_counter()
+        output.backward(torch.ones_like(output))
+        probe.sync()
+        return [(middle - begin) / count, (time.perf_counter() - middle) / count]
+
+    return [summary(part) for part in probe.samples(run)]
+
+
+def layer(probe, kind, make, split, x, extra, sizes, count):
+    """Forward, input gradient and weight gradient of a layer alone on its rank, and the memory around them; then what the
+    collectives of its group add to them, where `split` makes a whole layer one of a group."""
+    modules = [make() for _ in range(count)]
+    parameters = list(modules[0].parameters())
     inputs = [x] if x.is_floating_point() else []
     for tensor in inputs:
         tensor.requires_grad_(True)
-    forward = summary(probe.samples(lambda: module(x, *extra)))
-    output = module(x, *extra)
-    grad = torch.ones_like(output)
-    whole = summary(probe.samples(
-        lambda: torch.autograd.grad(output, inputs + parameters, grad, retain_graph=True)))
-    into = summary(probe.samples(
-        lambda: torch.autograd.grad(output, inputs, grad, retain_graph=True))) if inputs else {"seconds": 0.0, "spread": 0.0}
+    forward, backward = passes(probe, modules, x, extra)
+    into = {"seconds": 0.0, "spread": 0.0}
+    if inputs:
+        output = modules[0](x, *extra)
+        grad = torch.ones_like(output)
+        into, both = [summary(probe.samples(lambda: torch.autograd.grad(output, wanted, grad, retain_graph=True)))
+                      for wanted in (inputs, inputs + parameters)]
+        # Of the backward as training runs it, the share that the input's gradient has of both.
+        into["seconds"] = backward["seconds"] * min(into["seconds"] / both["seconds"], 1.0)
     entry = {
         "kind": kind, **sizes,
         "forward_seconds": forward["seconds"],
-        "input_gradient_seconds": min(into["seconds"], whole["seconds"]),
-        "weight_gradient_seconds": max(whole["seconds"] - into["seconds"], 0.0),
-        "spread": max(forward["spread"], whole["spread"], into["spread"]),
-        "saved_bytes": saved_bytes(lambda: module(x, *extra), parameters),
+        "input_gradient_seconds": into["seconds"],
+        "weight_gradient_seconds": max(backward["seconds"] - into["seconds"], 0.0),
+        "spread": max(forward["spread"], backward["spread"], into["spread"]),
+        "saved_bytes": saved_bytes(lambda: modules[0](x, *extra), parameters),
     }
     if probe.cuda:
-        del output
-        torch.cuda.reset_peak_memory_stats()
-        before = torch.cuda.memory_allocated()
-        output = module(x, *extra)
-        entry["allocated_bytes"] = torch.cuda.memory_allocated() - before
-        torch.autograd.grad(output, inputs + parameters, grad)
-        entry["peak_allocated_bytes"] = torch.cuda.max_memory_allocated() - before
-        entry["reserved_bytes"] = torch.cuda.memory_reserved()
+        entry |= device_memory(modules[0], x, extra)
+    if split is not None:
+        del modules
+        whole = [split() for _ in range(count)]
+        with loss_parallel() if kind == "head" and sizes["tp"] > 1 else contextlib.nullcontext():
+            together = passes(probe, whole, x, extra)
+        for name, alone, joined in zip(("forward", "backward"), (forward, backward), together):
+            entry[f"exposed_{name}_seconds"] = max(joined["seconds"] - alone["seconds"], 0.0)
+            entry["spread"] = max(entry["spread"], joined["spread"])
     return entry
+
+
+def device_memory(module, x, extra):
+    """Bytes allocated and reserved around a forward and a backward."""
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    output = module(x, *extra)
+    allocated = torch.cuda.memory_allocated() - before
+    output.backward(torch.ones_like(output))
+    return {"allocated_bytes": allocated, "peak_allocated_bytes": torch.cuda.max_memory_allocated() - before,
+            "reserved_bytes": torch.cuda.memory_reserved()}
+
+
+class Embedding(nn.Module):
+    """The table that tokens are looked up in."""
+
+    def __init__(self, hidden, vocab, dtype=None, device=None):
+        super().__init__()
+        self.embedding = nn.Embedding(vocab, hidden, dtype=dtype, device=device)
+
+    def forward(self, tokens):
+        return self.embedding(tokens)
 
 
 def layers(probe):
     model, kwargs = SPEC["model"], {"dtype": probe.dtype, "device": probe.device}
+    hidden, vocab = model["hidden"], model["vocab"]
+
+    def whole(make, *steps):
+        module = make()
+        for step in steps:
+            step(module)
+        return module
+
+    def take(key, tp, cp, shape, sizes):
+        mesh = probe.mesh(tp * cp) if tp * cp > 1 else None
+        tokens = torch.randint(vocab, shape[:2], device=probe.device)
+        part = -(-vocab // tp)
+
+        def block():
+            add = (lambda b: tensor_parallel(b, mesh)) if tp > 1 else (lambda b: context_parallel(b, mesh))
+            place = {"cp": cp, "cp_rank": probe.rank % cp} if cp > 1 else {}
+            split = (lambda: whole(lambda: Block(model, **place, **kwargs), add)) if mesh else None
+            return layer(probe, "block", lambda: Block(model, tp, cp, **kwargs), split,
+                         torch.randn(shape, **kwargs), (), sizes, SPEC["chain"])
+
+        def head():
+            split = lambda: whole(lambda: Head(hidden, vocab, **kwargs), lambda h: vocabulary_parallel(h, mesh, "projection"))
+            return layer(probe, "head", lambda: Head(hidden, part, **kwargs), split if mesh and tp > 1 else None,
+                         torch.randn(shape, **kwargs), (tokens % part,), sizes, 1)
+
+        def embedding():
+            split = lambda: whole(lambda: Embedding(hidden, vocab, **kwargs), lambda e: vocabulary_parallel(e, mesh, "embedding"))
+            return layer(probe, "embedding", lambda: Embedding(hidden, vocab, **kwargs), split if mesh and tp > 1 else None,
+                         tokens, (), sizes, 1)
+
+        probe.take("layers", "block " + key, block)
+        probe.take("layers", "head " + key, head)
+        probe.take("layers", "embedding " + key, embedding)
+
     for seq in SPEC["seq_lens"]:
         for batch in SPEC["micro_batches"]:
             for tp, cp in SPEC["splits"]:
-                if seq % cp or model["heads"] % tp:
-                    continue
-                shape = (batch, seq // cp, model["hidden"])
-                sizes = {"seq_len": seq, "micro_batch": batch, "tp": tp, "cp": cp}
-                key = f"s{seq} b{batch} tp{tp} cp{cp}"
-
-                def block():
-                    module = Block(model, tp, cp, **kwargs)
-                    return layer(probe, "block", module, torch.randn(shape, **kwargs), (), sizes)
-
-                def head():
-                    vocab = -(-model["vocab"] // tp)
-                    targets = torch.randint(vocab, shape[:2], device=probe.device)
-                    module = Head(model["hidden"], vocab, **kwargs)
-                    return layer(probe, "head", module, torch.randn(shape, **kwargs), (targets,), sizes)
-
-                def embedding():
-                    tokens = torch.randint(model["vocab"], shape[:2], device=probe.device)
-                    module = nn.Embedding(model["vocab"], model["hidden"], **kwargs)
-                    return layer(probe, "embedding", module, tokens, (), sizes)
-
-                probe.take("layers", "block " + key, block)
-                probe.take("layers", "head " + key, head)
-                probe.take("layers", "embedding " + key, embedding)
+                if seq % cp == 0 and model["heads"] % tp == 0:
+                    sizes = {"seq_len": seq, "micro_batch": batch, "tp": tp, "cp": cp}
+                    take(f"s{seq} b{batch} tp{tp} cp{cp}", tp, cp, (batch, seq // cp, hidden), sizes)
 
 
 def kernels(probe):
@@ -372,7 +477,7 @@ def optimizer(probe):
     def adamw():
         model = SPEC["model"]
         module = Block(model, dtype=probe.dtype, device=probe.device)
-        blocks = [module] + [Block(model, dtype=probe.dtype, device=probe.device) for _ in range(SPEC["optimizer_blocks"] - 1)]
+        blocks = [module] + [Block(model, dtype=probe.dtype, device=probe.device) for _ in range(SPEC["chain"] - 1)]
         parameters = [p for block in blocks for p in block.parameters()]
         for p in parameters:
             p.grad = torch.zeros_like(p)
@@ -453,7 +558,8 @@ def collectives(probe):
                         run = collective(op, group, members, probe.rank, size, probe)
                         if op == "reduce_scatter" and not supported(run):
                             return None
-                        points.append({"bytes": size, **summary(probe.samples(run, member=member))})
+                        repeat = SMALL_CALLS if size <= SMALL_BYTES else LARGE_CALLS
+                        points.append({"bytes": size, **summary(probe.samples(run, member, repeat))})
                     return {"op": op, "ranks": ranks, "stride": stride, "per_host": per_host,
                             "all_groups": at_once, "points": points}
 

@@ -37,6 +37,12 @@ impl Samples {
         self.count
     }
 
+    /// Those that are kept.
+    #[must_use]
+    pub fn kept(&self) -> &[f64] {
+        &self.values
+    }
+
     /// The median of those kept.
     #[must_use]
     pub fn median(&self) -> Option<f64> {

@@ -23,6 +23,7 @@ pub struct Lines<'i> {
     reader: BufReader<File>,
     buffer: Vec<u8>,
     number: u64,
+    ended: bool,
 }
 
 impl Input {
@@ -52,7 +53,7 @@ impl Input {
     /// # Errors
     /// It cannot be read.
     pub fn lines(&self) -> Result<Lines<'_>, AppError> {
-        Ok(Lines { input: self, reader: self.open()?, buffer: Vec::new(), number: 0 })
+        Ok(Lines { input: self, reader: self.open()?, buffer: Vec::new(), number: 0, ended: true })
     }
 
     /// The whole text.
@@ -119,6 +120,7 @@ impl Lines<'_> {
         if self.buffer.len() > LONGEST_LINE {
             return Err(self.fault("longer than a megabyte: this is no log"));
         }
+        self.ended = self.buffer.ends_with(b"\n");
         while matches!(self.buffer.last(), Some(b'\n' | b'\r')) {
             self.buffer.pop();
         }
@@ -139,6 +141,25 @@ impl Lines<'_> {
     #[must_use]
     pub const fn number(&self) -> u64 {
         self.number
+    }
+
+    /// Whether the line that was read last has its end; the last one of a file that was cut has none.
+    #[must_use]
+    pub const fn ended(&self) -> bool {
+        self.ended
+    }
+
+    /// Refuses a value on a line without its end: nobody can tell whether digits are missing.
+    ///
+    /// # Errors
+    /// The line that was read last has no end.
+    pub fn refuse_cut(&self) -> Result<(), AppError> {
+        if self.ended {
+            return Ok(());
+        }
+        let message = "the file ends inside this line: its last digits may be missing";
+        let hint = "copy the file again; if it is whole, end it with a line break";
+        Err(self.input.hinted(self.number, message, Some(hint.to_owned())))
     }
 
     /// An error at the line that was read last.
@@ -202,6 +223,24 @@ pub fn positive(text: &str, most: f64) -> Result<f64, String> {
     } else {
         Err(format!("`{text}` is not within 0 and {most:e}"))
     }
+}
+
+/// Fastest rate between two ranks or hosts that is believed, in bytes per second.
+pub const FASTEST: f64 = 4e12;
+
+/// Refuses rates that no link has.
+///
+/// # Errors
+/// More than 4 TB/s.
+pub fn believable(rate: f64) -> Result<(), String> {
+    if rate <= FASTEST {
+        return Ok(());
+    }
+    Err(format!(
+        "{:.0} TB/s is no rate of a link (at most {:.0} TB/s): another unit?",
+        rate / 1e12,
+        FASTEST / 1e12
+    ))
 }
 
 /// The first date (`2025-03-01`, with a time if one follows) in `text`, as written.

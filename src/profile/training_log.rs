@@ -2,7 +2,7 @@
 
 use super::findings::{Findings, MeasuredRun, Origin};
 use super::samples::Samples;
-use super::source::{self, Input, positive};
+use super::source::{self, Input, Lines, positive};
 use crate::error::AppError;
 
 /// Steps at the start that do not count: compilation, allocation, first touches of data.
@@ -42,6 +42,15 @@ impl Seen {
         time.into_iter().for_each(|value| self.steps.push(value));
         tokens.into_iter().for_each(|value| self.tokens.push(value));
         flops.into_iter().for_each(|value| self.flops.push(value));
+    }
+
+    /// Whether the file ends inside this line, as that of a job that is running may: such a line is left out.
+    fn is_cut(&self, input: &Input, lines: &Lines, found: &mut Findings) -> bool {
+        if lines.ended() || self.lines == 0 {
+            return false;
+        }
+        found.note(format!("{}: ends inside line {}, which is left out", input.name(), lines.number()));
+        true
     }
 
     fn finish(mut self, tool: &str, input: &Input, found: &mut Findings) {
@@ -95,6 +104,9 @@ pub fn megatron(input: &Input, found: &mut Findings) -> Result<(), AppError> {
     let mut seen = Seen::default();
     while let Some(line) = lines.next_line()? {
         let line = line.to_owned();
+        if seen.is_cut(input, &lines, found) {
+            break;
+        }
         let value = |key: &str, scale: f64| -> Result<Option<f64>, AppError> {
             match after(&line, key) {
                 Some(text) => positive(text, 1e12).map(|v| Some(v * scale)).map_err(|m| lines.fault(m)),
@@ -136,6 +148,9 @@ pub fn torchtitan(input: &Input, found: &mut Findings) -> Result<(), AppError> {
     let mut seen = Seen::default();
     while let Some(line) = lines.next_line()? {
         let line = line.to_owned();
+        if seen.is_cut(input, &lines, found) {
+            break;
+        }
         if !(line.contains("step:") && line.contains("memory:")) {
             continue;
         }

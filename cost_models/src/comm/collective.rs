@@ -18,6 +18,8 @@ const EXCHANGE_LATENCY: f64 = 1.15;
 const EXCHANGE_STEP: f64 = 0.06;
 /// The same width as [`CollectiveCurve::transition`] of an all_reduce across domains (two-node curves of `links.csv`).
 const REMOTE_TRANSITION: Seconds = Seconds(1.1e-4);
+/// A message whose time is all transfer.
+const LARGE: Bytes = Bytes(1e9);
 /// Size of the message a start-up bandwidth test uses, in bytes.
 const START_UP_MESSAGE: f64 = 180e6;
 
@@ -42,6 +44,8 @@ pub struct Fabric<'a> {
     shared: &'a SharedTraits,
     measured: Option<&'a MeasuredCollectives>,
     oversubscription: f64,
+    /// Oversubscription of the cluster's switches, whatever the way.
+    uplinks: f64,
     domains: f64,
 }
 
@@ -61,6 +65,7 @@ impl<'a> Fabric<'a> {
         let domains = cluster.gpu_count() as f64 / f64::from(group.node.domain.max(1));
         let leaf = cluster.nodes_per_leaf.map_or(f64::INFINITY, f64::from);
         let spread = cluster.node_count() as f64 > leaf;
+        let oversubscription = if spread { cluster.oversubscription.max(1.0) } else { 1.0 };
         Self {
             cluster,
             curve: &group.gpu.kernels.collective,
@@ -69,7 +74,8 @@ impl<'a> Fabric<'a> {
             intra: group.node.intra.bandwidth,
             shared,
             measured: cluster.measured.as_ref(),
-            oversubscription: if spread { cluster.oversubscription.max(1.0) } else { 1.0 },
+            oversubscription,
+            uplinks: oversubscription,
             domains: domains.max(1.0),
         }
     }
@@ -126,8 +132,23 @@ impl<'a> Fabric<'a> {
         measured.min(self.intra * LINK_CEILING)
     }
 
+    /// The links as they are where nothing is known of single ones.
+    pub(super) fn plain(&self) -> Self {
+        let inter = &self.node.inter;
+        Self {
+            way: Way { bandwidth: inter.bandwidth, latency: inter.latency },
+            intra: self.node.intra.bandwidth,
+            oversubscription: self.uplinks,
+            ..*self
+        }
+    }
+
+    pub(super) const fn cluster(&self) -> &'a Cluster {
+        self.cluster
+    }
+
     /// Time of `collective` on a tensor of `bytes` over a group: the cluster's own measurement where it has one of this
-    /// shape, else the model.
+    /// shape, else the model at the level of what was measured on such links.
     #[must_use]
     pub fn time(&self, collective: Collective, bytes: Bytes, group: GroupShape) -> Seconds {
         self.time_in_buckets(collective, bytes, group, 1.0)
@@ -150,6 +171,17 @@ impl<'a> Fabric<'a> {
         if let Some(measured) = measured.filter(|_| group.is_local() || !slower) {
             return measured.time(bytes / buckets) * buckets;
         }
+        self.modelled(collective, bytes, group, buckets) * self.level(collective, bytes / buckets, group)
+    }
+
+    /// The same by the model alone.
+    pub(super) fn modelled(
+        &self,
+        collective: Collective,
+        bytes: Bytes,
+        group: GroupShape,
+        buckets: f64,
+    ) -> Seconds {
         let ranks = f64::from(group.ranks);
         if group.is_local() {
             let wire = bytes * collective.wire_factor(group.ranks);
@@ -184,11 +216,12 @@ impl<'a> Fabric<'a> {
     /// One step of a ring: a message to the neighbour, while another comes from the other side.
     #[must_use]
     pub fn ring_step(&self, bytes: Bytes, group: GroupShape) -> Seconds {
+        let pass = Collective::SendRecv;
+        let level = self.level(pass, bytes, GroupShape::neighbours(group.is_local()));
         if group.is_local() {
-            let pass = Collective::SendRecv;
-            return self.local_latency(pass, 2.0) + self.local_transfer(pass, bytes, 1.0);
+            return (self.local_latency(pass, 2.0) + self.local_transfer(pass, bytes, 1.0)) * level;
         }
-        self.node.inter.latency + bytes / self.remote_bandwidth(Collective::SendRecv, group)
+        (self.node.inter.latency + bytes / self.remote_bandwidth(pass, group)) * level
     }
 
     fn local_latency(&self, collective: Collective, ranks: f64) -> Seconds {
@@ -234,11 +267,7 @@ impl<'a> Fabric<'a> {
         if bytes.get() <= 0.0 {
             return Seconds::ZERO;
         }
-        let shape = GroupShape {
-            ranks: 2,
-            per_domain: if local { 2 } else { 1 },
-            domains: if local { 1 } else { 2 },
-        };
+        let shape = GroupShape::neighbours(local);
         let slower = !local && self.way.bandwidth < self.node.inter.bandwidth;
         let measured = self.cluster.measured_collective(Collective::SendRecv, shape);
         if let Some(measured) = measured.filter(|_| !slower) {
@@ -246,7 +275,8 @@ impl<'a> Fabric<'a> {
         }
         let rate = if local { self.local_bandwidth(Collective::SendRecv) } else { self.interface() };
         let farther = (self.way.latency - self.node.inter.latency).max(Seconds::ZERO);
-        self.shared.pipeline_hop + farther + bytes / rate
+        // Rates of collectives carry over to a send; what starts them does not.
+        self.shared.pipeline_hop + farther + bytes / rate * self.level(Collective::SendRecv, LARGE, shape)
     }
 
     /// Time by the bandwidth that the cluster's own start-up test found over all its GPUs, where there is one and the
@@ -262,7 +292,8 @@ impl<'a> Fabric<'a> {
         group: GroupShape,
         calls: f64,
     ) -> Option<Seconds> {
-        let measured = self.measured.filter(|_| !group.is_local())?;
+        let own = self.cluster.measured_collective(collective, group);
+        let measured = self.measured.filter(|_| !group.is_local() && own.is_none())?;
         let whole = match collective {
             Collective::ReduceScatter => measured.reduce_scatter,
             Collective::AllReduce => measured.all_reduce,

@@ -6,6 +6,7 @@
 
 mod collective;
 mod dispatch;
+mod level;
 
 pub use cluster_profiles::Collective;
 pub use collective::{Fabric, Way};

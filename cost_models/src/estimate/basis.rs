@@ -1,11 +1,12 @@
 //! What the parts of a predicted step rest on.
 
 use super::TimeBreakdown;
+use crate::comm::Fabric;
 use crate::layer_cost::{LayerContext, measured};
 use crate::model::Layer;
 use crate::run::TrainingRun;
 use crate::runtime::AttentionKernel;
-use cluster_profiles::{Basis, Collective, Seconds};
+use cluster_profiles::{Basis, Collective, GroupShape, Seconds};
 use serde::{Deserialize, Serialize};
 
 /// Share of the step that rests on one basis.
@@ -58,7 +59,9 @@ pub(super) fn bases(run: &TrainingRun) -> Vec<(&'static str, &'static str, Strin
         let shape = run.cluster.group_shape(ranks.max(1), stride.max(1));
         let measured = ops.iter().find_map(|op| run.cluster.measured_collective(*op, shape));
         measured
-            .map_or_else(|| link(shape.is_local()), |m| (word(m.provenance.basis), m.provenance.from.clone()))
+            .map(|m| (word(m.provenance.basis), m.provenance.from.clone()))
+            .or_else(|| leveled(run, ops, shape))
+            .unwrap_or_else(|| link(shape.is_local()))
     };
     let engine = &run.runtime.time.provenance;
     let mut bases = vec![
@@ -89,6 +92,22 @@ pub(super) fn bases(run: &TrainingRun) -> Vec<(&'static str, &'static str, Strin
     bases
 }
 
+/// A group of a shape that was not measured, on links of which others were.
+fn leveled(run: &TrainingRun, ops: &[Collective], shape: GroupShape) -> Option<(&'static str, String)> {
+    let fabric = Fabric::new(run.cluster, &run.runtime.shared);
+    let nearest = fabric.nearest_curve(*ops.first()?, shape).filter(|_| shape.ranks > 1)?;
+    let error = fabric.level_error(shape.is_local()).map_or_else(String::new, |error| {
+        format!("; curves left out in turn are predicted within {:.0} %", 100.0 * error)
+    });
+    let text = format!(
+        "scaled from curves measured on such links, nearest {} over {} ranks ({}){error}",
+        nearest.op.name(),
+        nearest.ranks,
+        nearest.provenance.from
+    );
+    Some(("interpolated", text))
+}
+
 /// Kernels of a block that was measured: at this very shape, or scaled from the nearest one.
 fn measured_layers(run: &TrainingRun, bases: &mut [(&'static str, &'static str, String)]) {
     let context = LayerContext::of(run);
@@ -100,8 +119,9 @@ fn measured_layers(run: &TrainingRun, bases: &mut [(&'static str, &'static str, 
     } else {
         ("interpolated", "scaled from layers measured at")
     };
-    for basis in bases.iter_mut().filter(|(kind, ..)| ["matmul", "attention", "other_kernels"].contains(kind))
-    {
+    let traffic = measured::traffic(&context, layer);
+    let kinds = ["matmul", "attention", "other_kernels"];
+    for basis in bases.iter_mut().filter(|(kind, ..)| kinds.contains(kind) || traffic == Some(kind)) {
         *basis = (basis.0, word, format!("{how} {shape}: {}", layer.provenance.from));
     }
 }

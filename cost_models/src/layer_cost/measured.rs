@@ -1,14 +1,16 @@
 //! Layers that were measured on the cluster stand above the model of their kernels.
 //!
 //! The model keeps its form and takes the measurement's level: each pass is scaled by measured over modelled time at the
-//! measured shape, so that the measured shape itself comes out as measured and its neighbours move along.
+//! measured shape, so that the measured shape itself comes out as measured and its neighbours move along. Traffic that was
+//! measured with the layer likewise, for engines that overlap none of it, as the measurement did.
 
 use super::context::LayerContext;
 use super::passes::PassCost;
 use super::{LayerCost, modelled};
-use crate::model::{Attention, Layer, Mlp};
+use crate::model::{Attention, Layer, Mlp, ModelSpec};
 use crate::parallel::Recompute;
-use cluster_profiles::{LayerKind, MeasuredLayer, Seconds};
+use crate::runtime::ContextExchange;
+use cluster_profiles::{GroupShape, LayerKind, MeasuredLayer, Precision, Seconds};
 
 /// Farthest shape that a measurement speaks for: a factor of this many in sequence length, batch and degrees together.
 const FARTHEST: f64 = 64.0;
@@ -18,12 +20,15 @@ const DEGREE_WEIGHT: f64 = 3.0;
 /// The measurement nearest to what `layer` does in `context`, and whether it is of that very shape.
 #[must_use]
 pub fn nearest<'a>(context: &LayerContext<'a>, layer: &Layer) -> Option<(&'a MeasuredLayer, bool)> {
-    let candidates = context.fabric.measured_layers().iter().filter(|m| is_of(context, layer, m));
+    let own = |m: &&MeasuredLayer| is_of(context.model, context.precision, layer, m);
+    let candidates = context.fabric.measured_layers().iter().filter(own);
     let near = candidates.map(|m| (distance(context, m), m)).min_by(|a, b| a.0.total_cmp(&b.0));
     near.filter(|(distance, _)| *distance <= FARTHEST.ln()).map(|(distance, m)| (m, distance < 1e-9))
 }
 
-fn is_of(context: &LayerContext, layer: &Layer, measured: &MeasuredLayer) -> bool {
+/// Whether `measured` is a layer of `model` like `layer`, whatever its shape.
+#[must_use]
+pub fn is_of(model: &ModelSpec, precision: Precision, layer: &Layer, measured: &MeasuredLayer) -> bool {
     let same = |stated: Option<u32>, own: u64| stated.is_none_or(|stated| u64::from(stated) == own);
     let sizes = match (measured.kind, layer) {
         (LayerKind::Block, Layer::Block(block)) => match (&block.attention, &block.mlp) {
@@ -33,13 +38,11 @@ fn is_of(context: &LayerContext, layer: &Layer, measured: &MeasuredLayer) -> boo
             _ => false,
         },
         (LayerKind::Head, Layer::Head) | (LayerKind::Embedding, Layer::Embedding) => {
-            same(measured.vocab, context.model.vocab)
+            same(measured.vocab, model.vocab)
         }
         _ => false,
     };
-    sizes
-        && u64::from(measured.hidden) == context.model.hidden
-        && measured.precision == context.precision.name()
+    sizes && u64::from(measured.hidden) == model.hidden && measured.precision == precision.name()
 }
 
 fn distance(context: &LayerContext, measured: &MeasuredLayer) -> f64 {
@@ -50,11 +53,22 @@ fn distance(context: &LayerContext, measured: &MeasuredLayer) -> f64 {
         + DEGREE_WEIGHT * degrees
 }
 
-/// The context in which a layer was measured: alone on its rank, its sequence not split over tensor-parallel ranks.
+/// The context in which a layer was measured: its group one of neighbours, its sequence not split over tensor-parallel ranks.
 fn measured_context<'a>(context: &LayerContext<'a>, measured: &MeasuredLayer) -> LayerContext<'a> {
     let [seq, batch, tp, cp] =
         [measured.seq_len, measured.micro_batch, measured.tp, measured.cp].map(f64::from);
-    LayerContext { seq, batch, tokens: seq * batch / cp, tp, cp, sequence_shards: 1.0, ..*context }
+    let group = |ranks: u32| GroupShape::within(context.fabric.domain(), ranks.max(1), 1);
+    LayerContext {
+        seq,
+        batch,
+        tokens: seq * batch / cp,
+        tp,
+        cp,
+        sequence_shards: 1.0,
+        tp_group: group(measured.tp),
+        cp_group: group(measured.cp),
+        ..*context
+    }
 }
 
 /// `costs` with their kernels at the measured level, where the layer was measured.
@@ -77,16 +91,77 @@ fn leveled(
     let tokens = context.tokens / there.tokens;
     let scaled =
         |pass: PassCost, model: PassCost, measured: Seconds| scale(pass, model, measured, tokens, exact);
+    let axis = Axis::of(context, measured);
+    let exposed = |pass: PassCost, model: PassCost, measured: Option<Seconds>| match (axis, measured) {
+        (Some(axis), Some(measured)) => axis.level(pass, model, measured, exact),
+        _ => pass,
+    };
     LayerCost {
-        forward: scaled(cost.forward, model.forward, measured.forward),
+        forward: exposed(
+            scaled(cost.forward, model.forward, measured.forward),
+            model.forward,
+            measured.exposed_forward,
+        ),
         recompute: match cost.recompute {
             none if none == PassCost::default() => none,
             // Selective recompute repeats a part of the forward: the same level, not the whole of it.
             part => scaled(part, model.forward, measured.forward),
         },
-        input_gradient: scaled(cost.input_gradient, model.input_gradient, measured.input_gradient),
+        input_gradient: exposed(
+            scaled(cost.input_gradient, model.input_gradient, measured.input_gradient),
+            model.input_gradient,
+            measured.exposed_backward,
+        ),
         weight_gradient: scaled(cost.weight_gradient, model.weight_gradient, measured.weight_gradient),
         ..cost
+    }
+}
+
+/// The kind of time that was measured with a layer's group, in an engine that overlaps no more of it than the measurement:
+/// `tp` or `cp`.
+#[must_use]
+pub fn traffic(context: &LayerContext, measured: &MeasuredLayer) -> Option<&'static str> {
+    measured.exposed_forward.and(Axis::of(context, measured)).map(|axis| match axis {
+        Axis::Tensor => "tp",
+        Axis::Context => "cp",
+    })
+}
+
+/// The axis whose traffic was measured with a layer.
+#[derive(Clone, Copy)]
+enum Axis {
+    Tensor,
+    Context,
+}
+
+impl Axis {
+    /// None where the engine moves or overlaps that traffic in another way than the measurement did.
+    fn of(context: &LayerContext, measured: &MeasuredLayer) -> Option<Self> {
+        if measured.tp > 1 {
+            let alike = context.sequence_shards <= 1.0 && context.tp_exposed() >= 1.0;
+            return alike.then_some(Self::Tensor);
+        }
+        let alike = measured.cp > 1 && context.context_exchange() == ContextExchange::Gather;
+        alike.then_some(Self::Context)
+    }
+
+    fn part(self, pass: &mut PassCost) -> &mut Seconds {
+        match self {
+            Self::Tensor => &mut pass.tp,
+            Self::Context => &mut pass.cp,
+        }
+    }
+
+    /// The measured shape takes what was measured, others keep their ratio to it.
+    fn level(self, mut pass: PassCost, mut model: PassCost, measured: Seconds, exact: bool) -> PassCost {
+        let modelled = *self.part(&mut model);
+        let own = self.part(&mut pass);
+        if exact {
+            *own = measured;
+        } else if modelled > Seconds::ZERO {
+            *own = *own * (measured / modelled);
+        }
+        pass
     }
 }
 
@@ -115,11 +190,10 @@ fn scale(pass: PassCost, model: PassCost, measured: Seconds, tokens: f64, exact:
 mod tests {
     use super::*;
     use crate::layer_cost::layer_cost;
-    use crate::model::ModelSpec;
     use crate::parallel::ParallelConfig;
     use crate::runtime::Runtime;
     use crate::workload::{Optimizer, Workload};
-    use cluster_profiles::{Basis, Cluster, Precision, Provenance, catalog};
+    use cluster_profiles::{Basis, Cluster, Provenance, catalog};
 
     fn measured(forward: f64) -> MeasuredLayer {
         MeasuredLayer {
@@ -137,6 +211,8 @@ mod tests {
             forward: Seconds(forward),
             input_gradient: Seconds(7e-3),
             weight_gradient: Seconds(5e-3),
+            exposed_forward: None,
+            exposed_backward: None,
             saved: None,
             provenance: Provenance {
                 basis: Basis::Measured,
@@ -147,8 +223,17 @@ mod tests {
     }
 
     fn block(cluster: &Cluster, seq_len: u64) -> LayerCost {
+        split_block(
+            cluster,
+            seq_len,
+            "megatron-core",
+            ParallelConfig { dp_shard: 8, ..ParallelConfig::default() },
+        )
+    }
+
+    fn split_block(cluster: &Cluster, seq_len: u64, engine: &str, parallel: ParallelConfig) -> LayerCost {
         let model: ModelSpec = crate::model::catalog::get("llama-3.1-8b").unwrap();
-        let runtime = Runtime::named("megatron-core").unwrap();
+        let runtime = Runtime::named(engine).unwrap();
         let workload = Workload {
             global_batch: 8,
             seq_len,
@@ -157,7 +242,7 @@ mod tests {
             gradient_dtype: None,
             expert_imbalance: 1.0,
         };
-        let parallel = ParallelConfig { dp_shard: 8, num_microbatches: 1, ..ParallelConfig::default() };
+        let parallel = ParallelConfig { num_microbatches: 1, ..parallel };
         let context = LayerContext::new(&model, cluster, &workload, &runtime, &parallel);
         let layer = model.layers.iter().find(|layer| matches!(layer, Layer::Block(_))).unwrap();
         layer_cost(&context, layer, Recompute::None)
@@ -178,5 +263,32 @@ mod tests {
         // Another precision, another model: nothing changes.
         with.layers[0].precision = "fp8".to_owned();
         assert_eq!(block(&with, 4096), block(&plain, 4096));
+    }
+
+    #[test]
+    fn traffic_measured_with_a_layer_stands_where_the_engine_overlaps_none() {
+        let plain = catalog::cluster("dgx-h100").unwrap().resized(8).unwrap();
+        let mut with = plain.clone();
+        let exposed = (Some(Seconds(2e-3)), Some(Seconds(3e-3)));
+        with.layers.push(MeasuredLayer {
+            tp: 2,
+            exposed_forward: exposed.0,
+            exposed_backward: exposed.1,
+            ..measured(9e-3)
+        });
+        let tp = |tp: u32| ParallelConfig { tp, dp_shard: 8 / tp, ..ParallelConfig::default() };
+        let cost = split_block(&with, 4096, "torch", tp(2));
+        assert_eq!((cost.forward.tp, cost.input_gradient.tp), (Seconds(2e-3), Seconds(3e-3)));
+        assert!((cost.forward.total().get() / 11e-3 - 1.0).abs() < 1e-9, "{cost:?}");
+        // Twice the ranks keep the ratio of measured and modelled.
+        let (near, model) =
+            (split_block(&with, 4096, "torch", tp(4)), split_block(&plain, 4096, "torch", tp(4)));
+        let level = 2e-3 / split_block(&plain, 4096, "torch", tp(2)).forward.tp.get();
+        assert!((near.forward.tp / model.forward.tp / level - 1.0).abs() < 1e-9);
+        // Sequence parallelism moves other bytes: its traffic stays modelled.
+        let sequence = || ParallelConfig { sequence_parallel: true, ..tp(2) };
+        let (own, model) =
+            (split_block(&with, 4096, "torch", sequence()), split_block(&plain, 4096, "torch", sequence()));
+        assert_eq!(own.forward.tp, model.forward.tp);
     }
 }

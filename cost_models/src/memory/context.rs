@@ -8,7 +8,7 @@ use crate::run::TrainingRun;
 use crate::runtime::{MemoryTraits, Runtime};
 use crate::sharding::{StateFormats, StateShards};
 use crate::workload::Workload;
-use cluster_profiles::{Cluster, Gpu};
+use cluster_profiles::{Cluster, Gpu, MeasuredLayer};
 
 /// A model, cluster, workload, runtime and layout, with the sizes memory formulas use. It knows no stages: a search makes
 /// one context per layout and asks it for every stage it considers.
@@ -26,6 +26,8 @@ pub struct MemoryContext<'a> {
     pub parallel: &'a ParallelConfig,
     pub(super) shards: StateShards,
     pub(super) formats: StateFormats,
+    /// Layers measured on the cluster.
+    pub(super) measured: &'a [MeasuredLayer],
     /// What selective recompute means.
     pub(super) selective: Modules,
     /// Tokens of a microbatch on a rank, T = s b / cp.
@@ -60,6 +62,7 @@ impl<'a> MemoryContext<'a> {
             parallel,
             shards: StateShards::new(parallel, &runtime.memory),
             formats: StateFormats::new(workload, runtime),
+            measured: &cluster.layers,
             selective: Modules::of(runtime),
             tokens,
             tp: f64::from(parallel.tp),

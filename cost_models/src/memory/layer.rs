@@ -4,11 +4,12 @@ use super::attention;
 use super::context::MemoryContext;
 use super::mlp::{self, MlpSaved};
 use super::modules::Modules;
+use crate::layer_cost::measured::is_of;
 use crate::model::{Block, Layer, Sharding, Weight};
 use crate::parallel::Recompute;
 use crate::runtime::RecomputeModule;
 use crate::sharding::StateBytes;
-use cluster_profiles::Bytes;
+use cluster_profiles::{Bytes, MeasuredLayer};
 
 /// What one layer needs on one rank, whatever stage it is in: a row of the table a search works on.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -68,8 +69,28 @@ impl MemoryContext<'_> {
             Layer::Custom(custom) => self.custom_memory(custom),
             Layer::FinalNorm | Layer::Head => LayerMemory::default(),
         };
+        if let Some(saved) = self.measured_saved(layer) {
+            memory.saved = saved;
+            memory.saved_selective = memory.saved_selective.min(saved);
+        }
         self.add_weights(&mut memory, layer, |_| true);
         memory
+    }
+
+    /// What a block was seen to save at these degrees, in an engine of such blocks; by tokens for other lengths and batches.
+    fn measured_saved(&self, layer: &Layer) -> Option<Bytes> {
+        let traits = &self.traits().activations;
+        if !traits.as_probed || self.sp > 1.0 || !matches!(layer, Layer::Block(_)) {
+            return None;
+        }
+        let tokens = |m: &MeasuredLayer| f64::from(m.seq_len) * f64::from(m.micro_batch) / f64::from(m.cp);
+        let here = self.measured.iter().filter(|m| {
+            (m.tp, m.cp) == (self.parallel.tp, self.parallel.cp)
+                && is_of(self.model, self.workload.precision, layer, m)
+        });
+        let apart = |m: &MeasuredLayer| (tokens(m) / self.tokens).ln().abs();
+        let nearest = here.filter(|m| m.saved.is_some()).min_by(|a, b| apart(a).total_cmp(&apart(b)))?;
+        nearest.saved.map(|saved| saved * (self.tokens / tokens(nearest)))
     }
 
     fn add_weights(&self, memory: &mut LayerMemory, layer: &Layer, keep: fn(&Weight) -> bool) {

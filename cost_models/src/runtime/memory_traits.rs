@@ -128,6 +128,8 @@ pub struct ActivationTraits {
     pub eager_ratio: f64,
     /// Attention score buffer that exists once beside the saved tensors (unfused attention of Megatron's own kernels).
     pub score_buffer: bool,
+    /// Whether layers are plain torch modules that save what those of the probe save: measured bytes hold for them.
+    pub as_probed: bool,
 }
 
 impl Default for ActivationTraits {
@@ -145,6 +147,7 @@ impl Default for ActivationTraits {
             selective: vec![RecomputeModule::CoreAttention],
             eager_ratio: 1.0,
             score_buffer: false,
+            as_probed: false,
         }
     }
 }
