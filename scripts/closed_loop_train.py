@@ -9,10 +9,12 @@ The blocks are those of the probe, so that what was measured is what runs.
 import argparse
 import gc
 import importlib.util
+import inspect
 import json
 import os
 import resource
 import time
+import weakref
 
 import torch
 import torch.distributed as dist
@@ -20,9 +22,11 @@ import torch.nn as nn
 import torch.nn.functional as F
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B
+from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import loss_parallel
 from torch.nn.parallel import DistributedDataParallel
-from torch.profiler import ProfilerActivity, profile
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 WARM_UP = 3
 
@@ -94,6 +98,9 @@ class Run:
         self.stage_module = Gpt(probe, self.spec, blocks, **ends, **kwargs)
         stage = PipelineStage(self.stage_module, self.rank, self.pp, self.device)
         self.schedule = Schedule1F1B(stage, n_microbatches=self.microbatches, loss_fn=loss_of)
+        # Training has no use for all logits; releases before this argument keep them.
+        known = "return_outputs" in inspect.signature(self.schedule.step).parameters
+        self.without_outputs = {"return_outputs": False} if known else {}
 
     def data(self):
         rows = self.micro * self.microbatches
@@ -106,7 +113,7 @@ class Run:
             if self.rank == 0:
                 self.schedule.step(tokens)
             elif self.rank == self.pp - 1:
-                self.schedule.step(target=targets)
+                self.schedule.step(target=targets, **self.without_outputs)
             else:
                 self.schedule.step()
         else:
@@ -136,17 +143,31 @@ def resident():
     return now, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def most_allocated(work):
-    """Most bytes that torch's CPU allocator had handed out at once during `work`: what `torch.cuda.max_memory_allocated` says
-    of a GPU. The profiler notes every allocation and release."""
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as noted:
-        work()
-    events = [event for event in noted.profiler.kineto_results.events() if event.name() == "[memory]"]
-    now = most = 0
-    for event in sorted(events, key=lambda event: event.start_ns()):
-        now += event.nbytes()
-        most = max(most, now)
-    return most
+class Allocated(TorchDispatchMode):
+    """Bytes of the tensors that are alive, and at most were: what `torch.cuda.max_memory_allocated` says of a GPU, but for
+    the insides of kernels. A tensor counts from the operation that made it until its storage goes, in whatever thread."""
+
+    def __init__(self):
+        super().__init__()
+        self.now = self.most = 0
+        self.known = weakref.WeakSet()
+
+    def free(self, size):
+        self.now -= size
+
+    def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
+        if any(issubclass(kind, DTensor) for kind in types):
+            return NotImplemented  # Its local tensors come by.
+        result = operation(*args, **(kwargs or {}))
+        for tensor in tree_leaves(result):
+            if isinstance(tensor, torch.Tensor) and not isinstance(tensor, DTensor):
+                storage = tensor.untyped_storage()
+                if storage not in self.known:
+                    self.known.add(storage)
+                    self.now += storage.nbytes()
+                    weakref.finalize(storage, self.free, storage.nbytes())
+        self.most = max(self.most, self.now)
+        return result
 
 
 def main():
@@ -194,7 +215,9 @@ def main():
         held = resident()[1] - before
         del run
         gc.collect()
-        peak = most_allocated(again)
+        with Allocated() as allocated:
+            again()
+        peak = allocated.most
     most = torch.tensor([peak, held], dtype=torch.float64, device=device)
     dist.all_reduce(most, op=dist.ReduceOp.MAX)
     slowest = torch.tensor(times[WARM_UP:], dtype=torch.float64, device=device)
