@@ -42,8 +42,11 @@ pub struct Inputs {
     /// The cluster, at the size used; in a plan its hosts are in rank order.
     pub cluster: Cluster,
     /// The cluster with the hosts to choose from, where there are more than are used.
-    #[serde(skip)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub available: Option<Cluster>,
+    /// The cluster with whole nodes, where a part of one is used.
+    #[serde(skip)]
+    pub whole: Option<Cluster>,
     /// One optimizer step.
     pub workload: Workload,
     /// The engine's profile.
@@ -78,8 +81,9 @@ pub fn load(source: &Source) -> Result<Inputs, AppError> {
     Ok(Inputs {
         model,
         model_source,
-        cluster,
         cluster_source,
+        whole: (cluster.main().node.gpus < whole.main().node.gpus).then(|| whole.clone()),
+        cluster,
         available: spare.then_some(whole),
         workload: source.workload.clone(),
         runtime,
@@ -118,7 +122,8 @@ fn check_launcher(name: Option<&str>, model: &ModelSpec, workload: &Workload) ->
 }
 
 impl Inputs {
-    /// The same inputs on what is left of the cluster.
+    /// The same inputs on what is left of the cluster, hosts that were left out included: as many GPUs as before where
+    /// enough are left, or `gpus`.
     ///
     /// # Errors
     /// A host that the cluster does not have, no host left, or a number of GPUs that does not fill nodes.
@@ -128,9 +133,11 @@ impl Inputs {
         gpus: Option<u64>,
         limit: Option<Bytes>,
     ) -> Result<Self, AppError> {
-        let whole = if lost.is_empty() { self.cluster.clone() } else { self.cluster.without(lost)? };
-        let cluster = gpus.map_or_else(|| Ok(whole.clone()), |gpus| whole.resized(gpus))?;
-        let spare = whole.gpu_count() > cluster.gpu_count() && !whole.is_even();
+        let known = self.available.as_ref().unwrap_or(&self.cluster);
+        let whole = if lost.is_empty() { known.clone() } else { known.without(lost)? };
+        let gpus = gpus.unwrap_or_else(|| self.cluster.gpu_count().min(whole.gpu_count()));
+        let cluster = if gpus == whole.gpu_count() { whole.clone() } else { whole.resized(gpus)? };
+        let spare = whole.gpu_count() > cluster.gpu_count();
         let memory_limit_bytes = match limit {
             Some(_) => memory_limit(&cluster, &self.runtime, limit),
             None => self.memory_limit_bytes,

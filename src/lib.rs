@@ -42,6 +42,7 @@ pub mod fit;
 pub mod inputs;
 pub mod launch;
 pub mod limits;
+pub mod offload;
 pub mod pareto;
 pub mod plan;
 pub mod profile;
@@ -56,6 +57,7 @@ use cluster_profiles::Bytes;
 use cost_models::{Estimate, TrainingRun, rules, sites};
 use error::AppError;
 use inputs::Inputs;
+use offload::Offload;
 use plan::Plan;
 use solver::{Constraints, Infeasible, Objective, Observer, Outcome, Problem, Solution};
 use std::time::Duration;
@@ -73,6 +75,8 @@ pub struct Wishes {
     pub top: usize,
     /// What the prediction must rest on.
     pub require: Option<require::Require>,
+    /// What is kept in host memory; the optimizer's state where nothing fits without, if none.
+    pub offload: Option<Offload>,
 }
 
 impl Default for Wishes {
@@ -83,6 +87,7 @@ impl Default for Wishes {
             time_limit: None,
             top: 4,
             require: None,
+            offload: None,
         }
     }
 }
@@ -101,15 +106,35 @@ pub enum Answer {
     },
 }
 
-/// Searches the fastest layout that fits.
+/// Searches the fastest layout that fits. Where none does, the optimizer's state goes to host memory if it may and can.
 ///
 /// # Errors
 /// [`AppError::Usage`] with every wish that no layout can meet, whatever the memory.
 pub fn plan(inputs: Inputs, wishes: &Wishes, observer: &dyn Observer) -> Result<Answer, AppError> {
-    let wishes = match wishes.required(&inputs) {
+    if wishes.offload == Some(Offload::Optimizer) {
+        return searched(inputs.offloaded()?, wishes, observer);
+    }
+    let spill = wishes.offload.is_none() && offload::fault(&inputs).is_none();
+    let other = spill.then(|| inputs.clone());
+    let answer = searched(inputs, wishes, observer)?;
+    match (&answer, other) {
+        (Answer::Infeasible(infeasible), Some(other)) if infeasible.leanest.is_some() => {
+            let spilled = searched(other.offloaded()?, wishes, observer)?;
+            Ok(if matches!(spilled, Answer::Plan(_)) { spilled } else { answer })
+        }
+        _ => Ok(answer),
+    }
+}
+
+/// The fastest layout that fits, with the state where the inputs say.
+fn searched(inputs: Inputs, wishes: &Wishes, observer: &dyn Observer) -> Result<Answer, AppError> {
+    let mut wishes = match wishes.required(&inputs) {
         Ok(wishes) => wishes,
         Err(infeasible) => return Ok(Answer::Infeasible(infeasible)),
     };
+    if offload::is_used(&inputs) {
+        wishes = wishes.without(&[offload::FORBIDS]);
+    }
     let outcome = solver::solve(&problem_of(&inputs, &wishes), observer)
         .map_err(|error| AppError::Usage { faults: error.faults, hint: None })?;
     Ok(match outcome {
@@ -126,10 +151,14 @@ impl Wishes {
     /// Why no layout meets it.
     pub fn required(&self, inputs: &Inputs) -> Result<Self, Box<Infeasible>> {
         let Some(require) = self.require else { return Ok(self.clone()) };
-        let terms = require.forbids(inputs)?;
-        let added = Constraints::parse(&[], &terms).unwrap_or_default();
+        Ok(self.without(&require.forbids(inputs)?))
+    }
+
+    /// These wishes, with some terms forbidden too.
+    fn without(&self, terms: &[&'static str]) -> Self {
+        let added = Constraints::parse(&[], terms).unwrap_or_default();
         let all = added.as_slice().iter().cloned();
-        Ok(Self { constraints: all.fold(self.constraints.clone(), Constraints::and), ..self.clone() })
+        Self { constraints: all.fold(self.constraints.clone(), Constraints::and), ..self.clone() }
     }
 }
 
@@ -139,9 +168,11 @@ fn problem_of<'a>(inputs: &'a Inputs, wishes: &Wishes) -> Problem<'a> {
         constraints: wishes.constraints.clone(),
         memory_limit: Some(inputs.memory_limit_bytes),
         available: inputs.available.as_ref(),
+        whole: inputs.whole.as_ref(),
         objective: wishes.objective,
         time_limit: wishes.time_limit,
         top: wishes.top,
+        offloads: wishes.offload == Some(Offload::Never) && offload::fault(inputs).is_none(),
         recompute: inputs.launcher.as_deref().and_then(launch::named).and_then(|l| l.recompute()),
         ..Problem::new(&inputs.model, &inputs.cluster, &inputs.workload, &inputs.runtime)
     }
@@ -149,14 +180,13 @@ fn problem_of<'a>(inputs: &'a Inputs, wishes: &Wishes) -> Problem<'a> {
 
 /// The plan of a solution.
 fn planned(inputs: Inputs, solution: Solution) -> Plan {
-    let whole = inputs.available.as_ref().unwrap_or(&inputs.cluster);
-    let hosts = whole.host_names();
-    let limit = sites::limit_of_part(&solution.cluster, whole, &inputs.runtime, inputs.memory_limit_bytes);
+    let whole = inputs.available.as_ref().unwrap_or(&inputs.cluster).clone();
+    let limit = sites::limit_of_part(&solution.cluster, &whole, &inputs.runtime, inputs.memory_limit_bytes);
     let inputs = Inputs { cluster: solution.cluster, memory_limit_bytes: limit, ..inputs };
     let mut plan = Plan::new(inputs, solution.parallel, solution.stages, solution.estimate);
     plan.certificate = Some(solution.certificate);
     plan.alternatives = solution.alternatives;
-    plan.placement.leave_out(&hosts);
+    plan.leave_out(&whole);
     plan
 }
 

@@ -2,7 +2,9 @@
 
 use crate::error::AppError;
 use crate::inputs::Inputs;
+use crate::offload;
 use crate::plan::Plan;
+use crate::replan::Request;
 use crate::{Wishes, planned, problem_of};
 use cluster_profiles::{Bytes, Cluster, Seconds};
 use serde::Serialize;
@@ -39,21 +41,29 @@ pub struct Point {
     pub plan: Plan,
 }
 
-/// The front of step time against a cost; none if no layout fits.
+/// The front of step time against a cost, each plan with what moves to it where it replaces one; none if no layout fits.
 ///
 /// # Errors
-/// As [`crate::plan()`].
+/// As [`crate::plan()`]; a trade for dollars without prices; an old plan of another model.
 pub fn front(
     inputs: &Inputs,
     wishes: &Wishes,
     trade: Trade,
+    request: &Request,
     observer: &dyn Observer,
 ) -> Result<Option<Front>, AppError> {
-    let Ok(wishes) = wishes.required(inputs) else { return Ok(None) };
+    let Ok(mut wishes) = wishes.required(inputs) else { return Ok(None) };
+    if offload::is_used(inputs) {
+        wishes = wishes.without(&[offload::FORBIDS]);
+    }
     let found = pareto::front(&problem_of(inputs, &wishes), trade, observer)
         .map_err(|error| AppError::Usage { faults: error.faults, hint: None })?;
-    let points: Vec<Point> =
-        found.plans.into_iter().map(|solution| Point::of(planned(inputs.clone(), solution))).collect();
+    let everything = inputs.available.as_ref().unwrap_or(&inputs.cluster);
+    let mut points = Vec::new();
+    for solution in found.plans {
+        let plan = planned(inputs.clone(), solution);
+        points.push(Point::of(if request.is_empty() { plan } else { request.applied(plan, everything)? }));
+    }
     let fastest = points.last().map(|point| point.plan.clone());
     Ok(fastest.map(|plan| Front { plan, pareto: points, stopped: found.stopped }))
 }

@@ -124,14 +124,6 @@ impl Placement {
     }
 }
 
-impl Placement {
-    /// Notes which of these hosts are not used.
-    pub fn leave_out(&mut self, available: &[String]) {
-        let used: BTreeSet<&String> = self.hosts.iter().collect();
-        self.spare = available.iter().filter(|host| !used.contains(host)).cloned().collect();
-    }
-}
-
 /// What says that a document is a plan.
 #[derive(Deserialize)]
 struct Head {
@@ -143,6 +135,7 @@ impl Plan {
     #[must_use]
     pub fn new(mut inputs: Inputs, parallel: ParallelConfig, stages: StageMap, estimate: Estimate) -> Self {
         inputs.available = None;
+        inputs.whole = None;
         let model = &inputs.model;
         Self {
             schema: SCHEMA.to_owned(),
@@ -159,6 +152,13 @@ impl Plan {
             inputs,
             launcher_limits: None,
         }
+    }
+
+    /// Notes which hosts of `whole` are not used, and keeps them for a later plan to choose from.
+    pub fn leave_out(&mut self, whole: &Cluster) {
+        let used: BTreeSet<&String> = self.placement.hosts.iter().collect();
+        self.placement.spare = whole.host_names().into_iter().filter(|host| !used.contains(host)).collect();
+        self.inputs.available = (!self.placement.spare.is_empty()).then(|| whole.clone());
     }
 
     /// Reads a plan and checks that it is one.
@@ -198,8 +198,12 @@ impl Plan {
         let mut faults = Vec::new();
         let inputs = &self.inputs;
         faults.extend(inputs.model.faults().into_iter().map(|fault| format!("inputs.model: {fault}")));
-        if let Err(error) = inputs.cluster.to_toml() {
-            faults.push(format!("inputs.cluster: {error}"));
+        let clusters =
+            [("inputs.cluster", Some(&inputs.cluster)), ("inputs.available", inputs.available.as_ref())];
+        for (field, cluster) in clusters {
+            if let Some(Err(error)) = cluster.map(Cluster::to_toml) {
+                faults.push(format!("{field}: {error}"));
+            }
         }
         let parallel = &self.parallel;
         let sizes = [

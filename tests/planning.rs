@@ -126,9 +126,8 @@ fn no_time_at_all_is_answered_at_once_with_a_plan_that_fits() {
 #[test]
 fn a_front_holds_whole_plans_of_which_none_beats_another() {
     let folder = folder();
-    let inputs = "--model llama-3.1-8b --cluster dgx-h100 --gpus 32 --seq-len 4096 --global-batch 64";
-    for (trade, cost) in [("gpus", "gpus"), ("memory", "peak_memory_bytes"), ("price", "gpu_hours_per_step")]
-    {
+    let inputs = "--model llama-3.1-8b --cluster dgx-a100 --gpus 32 --seq-len 4096 --global-batch 64";
+    for (trade, cost) in [("gpus", "gpus"), ("memory", "peak_memory_bytes"), ("price", "dollars_per_step")] {
         let front = json(folder.path(), &format!("plan {inputs} --pareto {trade} --out front.json"));
         let points = list(&front, "/pareto");
         assert!(!points.is_empty(), "{trade}");
@@ -184,4 +183,71 @@ fn stages_that_choose_what_they_repeat_are_exported_as_they_are() {
             assert_eq!(ones, wanted, "{recomputes:?}");
         }
     }
+}
+
+#[test]
+fn wishes_that_exclude_each_other_have_no_plan_and_a_way_out() {
+    let folder = folder();
+    let output = meshwright(folder.path(), &format!("plan {LLAMA} --fix tp=8 --forbid tp=8"));
+    assert_eq!(output.status.code(), Some(3));
+    let said = String::from_utf8_lossy(&output.stderr);
+    for part in
+        ["--fix tp=8 and --forbid tp=8 leave no value for tp", "drop --fix tp=8", "drop --forbid tp=8"]
+    {
+        assert!(said.contains(part), "{part} is missing in {said}");
+    }
+}
+
+#[test]
+fn limits_that_no_gpu_has_and_prices_that_are_missing_are_said() {
+    let folder = folder();
+    let inputs =
+        "--model llama-3.1-8b --cluster gcp-a3-mega --gpus 8 --seq-len 4096 --global-batch 64 --top 1";
+    let output = meshwright(folder.path(), &format!("plan {inputs} --memory-limit 200GiB"));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.contains("--memory-limit is 200.0 GiB"), "{said}");
+    for wish in ["--objective tokens-per-dollar", "--pareto price"] {
+        let output = meshwright(folder.path(), &format!("plan {inputs} {wish}"));
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{wish}: {said}");
+        assert!(said.contains("groups[0].dollars_per_gpu_hour"), "{wish}: {said}");
+    }
+}
+
+#[test]
+fn what_fits_only_with_its_optimizer_on_the_host_is_planned_and_exported_so() {
+    let folder = folder();
+    let inputs = "--model llama-3.1-70b --cluster dgx-h100 --gpus 8 --seq-len 8192 --global-batch 16 --top 1";
+    let never = meshwright(folder.path(), &format!("plan {inputs} --offload never"));
+    let said = String::from_utf8_lossy(&never.stderr);
+    assert_eq!(never.status.code(), Some(3), "{said}");
+    assert!(said.contains("--offload optimizer"), "{said}");
+    let plan = json(folder.path(), &format!("plan {inputs} --out plan.json"));
+    assert_eq!(number(&plan, "/inputs/runtime/memory/state/optimizer_offload"), 1.0);
+    assert_eq!(plan["fits"], true);
+    // Of 70.6 B parameters a GPU owns an eighth: two copies over its link, and an update by the host they share.
+    let (owned, link, memory) = (70.55e9 / 8.0, 52e9, 200e9);
+    let wanted = owned * (8.0 / link + 28.0 * 8.0 / memory);
+    let host = number(&plan, "/time_seconds/optimizer");
+    assert!((host / wanted - 1.0).abs() < 0.15, "{host} {wanted}");
+    let basis = list(&plan, "/assumptions")
+        .iter()
+        .find(|basis| basis["what"].as_str().is_some_and(|what| what.contains("updated on the host")));
+    assert_eq!(basis.expect("a basis")["basis"], "assumed");
+    let checked = meshwright(folder.path(), "check plan.json");
+    assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stdout));
+    let exported = meshwright(folder.path(), "export plan.json --to megatron --out launch");
+    assert!(exported.status.success(), "{}", String::from_utf8_lossy(&exported.stderr));
+    let flags = std::fs::read_to_string(folder.path().join("launch/megatron.args")).expect("flags");
+    for flag in ["--optimizer-cpu-offload", "--use-precision-aware-optimizer", "--use-distributed-optimizer"]
+    {
+        assert!(flags.lines().any(|line| line == flag), "{flag} is missing in {flags}");
+    }
+    let line = "check --launcher megatron --args launch/megatron.args --world-size 8 --cluster dgx-h100";
+    let own = meshwright(folder.path(), line);
+    assert!(own.status.success(), "{}", String::from_utf8_lossy(&own.stdout));
+    let refused =
+        meshwright(folder.path(), &format!("plan {inputs} --offload optimizer --launcher torchtitan"));
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("torchtitan"));
 }

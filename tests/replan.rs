@@ -114,3 +114,40 @@ fn unknown_hosts_all_hosts_and_other_models_are_refused() {
     assert!(refused(&args).contains("--from is a plan of `llama-3.1-8b`"));
     assert!(refused(&["plan", "--horizon", "5"]).contains("--from"));
 }
+
+#[test]
+fn hosts_that_were_left_out_stay_known_and_step_in() {
+    let folder = planned();
+    let cut = ["plan", "--from", "plan.json", "--gpus", "16", "--out", "cut.json", "--format", "json"];
+    let small = json(&meshwright(&cut, folder.path()));
+    let names = |plan: &Value, key: &str| -> Vec<String> {
+        let hosts = plan["placement"][key].as_array().cloned().unwrap_or_default();
+        hosts.iter().filter_map(|host| host.as_str().map(str::to_owned)).collect()
+    };
+    let (used, spare) = (names(&small, "hosts"), names(&small, "spare"));
+    assert_eq!((used.len(), spare.len()), (2, 2), "{used:?} {spare:?}");
+    let lost = ["plan", "--from", "cut.json", "--lost", &used[0], "--out", "new.json", "--format", "json"];
+    let new = json(&meshwright(&lost, folder.path()));
+    let now = names(&new, "hosts");
+    assert_eq!(now.len(), 2, "a spare host takes the place of a lost one: {now:?}");
+    assert!(now.contains(&used[1]) && now.iter().any(|host| spare.contains(host)), "{now:?}");
+    assert_eq!(names(&new, "spare").len(), 1);
+    assert!(new["replan"]["moved"]["total_bytes"].as_f64().unwrap() > 0.0);
+    assert!(meshwright(&["check", "new.json"], folder.path()).status.success());
+}
+
+#[test]
+fn a_front_after_a_plan_says_what_moves_to_each_of_its_plans() {
+    let folder = planned();
+    let args = ["plan", "--from", "plan.json", "--lost", "node1", "--pareto", "gpus"];
+    let front = json(&meshwright(&[&args[..], &["--format", "json"]].concat(), folder.path()));
+    let points = front["pareto"].as_array().expect("a front");
+    assert!(!points.is_empty());
+    for point in points {
+        let replan = &point["plan"]["replan"];
+        assert_eq!(replan["lost"][0], "node1");
+        assert!(replan["moved"]["total_bytes"].as_f64().is_some(), "{replan}");
+    }
+    let human = text(&meshwright(&args, folder.path()).stdout);
+    assert!(human.contains("moves GiB") && human.contains("moves   "), "{human}");
+}

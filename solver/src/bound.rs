@@ -34,11 +34,11 @@ impl Layout<'_> {
         if self.pipeline.per_stage { Recompute::None } else { self.pipeline.recompute }
     }
 
-    fn microbatches(&self) -> f64 {
+    pub(crate) fn microbatches(&self) -> f64 {
         self.mesh.num_microbatches as f64
     }
 
-    fn ranks(&self) -> usize {
+    pub(crate) fn ranks(&self) -> usize {
         self.mesh.pp as usize
     }
 
@@ -61,7 +61,7 @@ impl Layout<'_> {
         self.pipeline.schedule.kind.definition().staggered
     }
 
-    fn has_whole_loop(&self) -> bool {
+    pub(crate) fn has_whole_loop(&self) -> bool {
         let definition = self.pipeline.schedule.kind.definition();
         !self.is_staggered()
             && definition.placement == Placement::Loop
@@ -118,32 +118,6 @@ impl Layout<'_> {
         }
         self.some_split_may_fit()
             .then(|| if self.mesh.pp == 1 { self.average_load() } else { self.loop_bound() })
-    }
-
-    /// Several chunks: seconds that no contiguous split beats, balanced or not; none if no split fits.
-    #[must_use]
-    pub fn any_split_bound(&self) -> Option<f64> {
-        let mode = Mode::of(self.pipeline.recompute);
-        if !self.bytes.average_may_fit(f64::from(self.mesh.pp), mode, 1.0) {
-            return None;
-        }
-        let repeated = self.surely_repeated();
-        let load = self.microbatches() * self.times.whole(repeated) / f64::from(self.mesh.pp);
-        if !self.has_whole_loop() {
-            return Some(load);
-        }
-        let whole = 0..self.times.len();
-        let largest = self.times.granular_load(self.mesh.pp, repeated) * self.microbatches();
-        let round_trip = self.times.forward(&whole) + self.times.stage(&whole, repeated)[1];
-        Some(load.max(largest).max(round_trip))
-    }
-
-    /// What every unit repeats however many layers are counted.
-    const fn surely_repeated(&self) -> Recompute {
-        match self.repeated() {
-            Recompute::Full { .. } => Recompute::None,
-            other => other,
-        }
     }
 
     /// Whether some split may fit. Never false if one does.

@@ -22,6 +22,8 @@ pub struct UnitBytes {
     room: f64,
     /// The least state, and the least saved bytes by mode, of a block.
     leanest: (f64, [f64; 3]),
+    /// State, and saved bytes by mode, of a unit of every kind.
+    kinds: Vec<(f64, [f64; 3])>,
 }
 
 impl UnitBytes {
@@ -49,9 +51,10 @@ impl UnitBytes {
             saved: [sums(), sums(), sums()],
             room: room(problem, &context),
             leanest: (f64::INFINITY, [f64::INFINITY; 3]),
+            kinds,
         };
         for unit in units.as_slice() {
-            let (state, saved) = kinds[unit.kind];
+            let (state, saved) = table.kinds[unit.kind];
             table.push(state, saved);
             if unit.body {
                 table.leanest.0 = table.leanest.0.min(state);
@@ -112,6 +115,19 @@ impl UnitBytes {
     pub fn blocks_may_fit(&self, blocks: usize, mode: Mode, in_flight: f64) -> bool {
         let (state, saved) = self.leanest;
         blocks == 0 || blocks as f64 * (state + in_flight * saved[mode as usize]) <= self.room * (1.0 + 1e-12)
+    }
+
+    /// What the limit leaves for state and activations.
+    #[must_use]
+    pub fn room(&self) -> f64 {
+        self.room.max(0.0) * (1.0 + 1e-12)
+    }
+
+    /// State of a unit of a kind, and what it saves of `in_flight` microbatches.
+    #[must_use]
+    pub fn of_kind(&self, kind: usize, mode: Mode, in_flight: f64) -> f64 {
+        let (state, saved) = self.kinds[kind];
+        state + in_flight * saved[mode as usize]
     }
 
     /// Whether the average rank may fit: if not, no split of the model does.

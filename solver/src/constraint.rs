@@ -20,7 +20,7 @@ pub struct Constraint {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Constraints(Vec<Constraint>);
 
-/// Constraints that cannot be read, or that exclude each other.
+/// Constraints that cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{}", .faults.join("; "))]
 pub struct ConstraintError {
@@ -69,7 +69,7 @@ impl Constraints {
     /// Reads what was fixed and forbidden; every string may hold several terms, separated by commas.
     ///
     /// # Errors
-    /// Every term that cannot be read, and every set of terms on one axis that leaves no value.
+    /// Every term that cannot be read.
     pub fn parse<S: AsRef<str>>(fix: &[S], forbid: &[S]) -> Result<Self, ConstraintError> {
         let (mut terms, mut faults) = (Vec::new(), Vec::new());
         for (texts, wanted) in [(fix, true), (forbid, false)] {
@@ -80,11 +80,7 @@ impl Constraints {
                 }
             }
         }
-        let constraints = Self(terms);
-        if faults.is_empty() {
-            faults = constraints.empty_axes();
-        }
-        if faults.is_empty() { Ok(constraints) } else { Err(ConstraintError { faults }) }
+        if faults.is_empty() { Ok(Self(terms)) } else { Err(ConstraintError { faults }) }
     }
 
     /// Adds a constraint.
@@ -180,9 +176,14 @@ impl Constraints {
         format!("{} leave no value for {what}", texts.join(" and "))
     }
 
-    /// Constraints that exclude each other on this cluster: an axis that may not leave a node, fixed to more than fit.
+    /// Constraints that exclude each other: those on one axis that leave it no value, and on this cluster an axis that may
+    /// not leave a node, fixed to more than fit.
     #[must_use]
     pub fn contradictions(&self, cluster: &Cluster) -> Vec<String> {
+        let empty = self.empty_axes();
+        if !empty.is_empty() {
+            return empty;
+        }
         let domain = u64::from(cluster.main().node.domain);
         let crossing = self.0.iter().filter_map(|constraint| match constraint.term {
             Term::CrossNode(field) if !constraint.wanted => Some(field),
@@ -257,8 +258,12 @@ mod tests {
         for (fix, forbid) in
             [(&["tp=8,tp=4"][..], &[][..]), (&["pp=4"], &["pp>=4"]), (&["schedule=1f1b"], &["schedule=1f1b"])]
         {
-            let Err(error) = Constraints::parse(fix, forbid) else { unreachable!("{fix:?} {forbid:?}") };
-            assert!(error.faults[0].contains("leave no value"), "{error}");
+            let found = Constraints::parse(fix, forbid)?.contradictions(&cluster()?);
+            assert_eq!(found.len(), 1, "{fix:?} {forbid:?}");
+            assert!(
+                found[0].contains("leave no value")
+                    && found[0].contains(fix[0].split(',').next().unwrap_or(""))
+            );
         }
         let constraints = Constraints::parse(&["tp=16"], &["cross-node-tp"])?;
         let found = constraints.contradictions(&cluster()?);

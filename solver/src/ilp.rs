@@ -24,7 +24,7 @@ struct Run {
     chosen: Variable,
 }
 
-/// The split with the least bound among those not in `excluded`; none if there is none.
+/// The split with the least bound among those not in `excluded`, of those with a bound of at most `most`; none if there is none.
 ///
 /// # Errors
 /// [`MipError`] if HiGHS fails.
@@ -32,11 +32,13 @@ pub fn best_split(
     chain: &Chain,
     costs: &impl StageCosts,
     excluded: &[Split],
+    most: f64,
     options: &MipOptions,
 ) -> Result<Option<Split>, MipError> {
     let mut variables = ProblemVariables::new();
-    let runs = runs(chain, costs, &mut variables);
-    let step = variables.add(variable().min(0.0));
+    let runs = runs(chain, costs, most, &mut variables);
+    let step = variable().min(0.0);
+    let step = variables.add(if most.is_finite() { step.max(most) } else { step });
     let program = Mip::minimise(variables, step)
         .with_all(paths(chain, &runs))
         .with_all(rank_bounds(chain, &runs, step))
@@ -50,12 +52,13 @@ pub fn best_split(
     }))
 }
 
-fn runs(chain: &Chain, costs: &impl StageCosts, variables: &mut ProblemVariables) -> Vec<Run> {
+fn runs(chain: &Chain, costs: &impl StageCosts, most: f64, variables: &mut ProblemVariables) -> Vec<Run> {
     let mut runs = Vec::new();
     for stage in 0..chain.stages {
         for first in 0..chain.layers {
             for end in first + 1..=chain.layers {
-                if let Some(times) = costs.times(stage, first..end) {
+                let times = costs.times(stage, first..end);
+                if let Some(times) = times.filter(|times| chain.microbatches * times.work <= most) {
                     runs.push(Run { stage, first, end, times, chosen: variables.add(variable().binary()) });
                 }
             }

@@ -50,13 +50,15 @@ pub struct Leanest {
     pub memory: RankMemory,
 }
 
+/// Smaller numbers of GPUs that are tried.
+const MOST_SMALLER: usize = 4;
+
 /// Explains a problem without a plan.
 #[must_use]
 pub fn explain(problem: &Problem, pruned: &Pruned) -> Infeasible {
-    let nearest = nearest(problem);
     match leanest(problem) {
-        Some(leanest) => too_large(problem, leanest, nearest),
-        None => illegal(problem, pruned, nearest),
+        Some(leanest) => too_large(problem, leanest, nearest(problem)),
+        None => illegal(problem, pruned, fewer_gpus(problem).into_iter().chain(nearest(problem)).collect()),
     }
 }
 
@@ -170,15 +172,29 @@ pub(crate) fn tried(problem: &Problem, change: String) -> Option<Change> {
     Some(Change { change, parallel: best.parallel })
 }
 
-fn more_gpus(problem: &Problem) -> Option<Change> {
+/// A larger number of GPUs that the cluster's nodes can be cut to.
+pub(crate) fn more_gpus(problem: &Problem) -> Option<Change> {
     let gpus = problem.cluster.gpu_count();
-    let node = u64::from(problem.cluster.main().node.gpus);
-    let sizes = [2, 3, 4, 6, 8, 12, 16, 32, 64].map(|factor| gpus * factor);
-    let below_two = (gpus + 1..2 * gpus).filter(|size| size.is_multiple_of(node)).take(3);
-    below_two.chain(sizes).find_map(|size| {
-        let cluster = problem.cluster.resized(size).ok()?;
-        tried(&Problem { cluster: &cluster, ..problem.clone() }, format!("use {size} GPUs"))
-    })
+    let node = u64::from(problem.whole.unwrap_or(problem.cluster).main().node.gpus).max(1);
+    let within = (gpus + 1..node).filter(|size| node.is_multiple_of(*size));
+    let whole = gpus.div_ceil(node).max(1);
+    let next = (whole..2 * whole).map(|nodes| nodes * node).filter(|size| *size > gpus).take(3);
+    let multiples = [2, 3, 4, 6, 8, 12, 16, 32, 64].map(|factor| whole * factor * node);
+    within.chain(next).chain(multiples).find_map(|size| with_gpus(problem, size))
+}
+
+/// A smaller number of GPUs: what divides a node, whole nodes above.
+fn fewer_gpus(problem: &Problem) -> Option<Change> {
+    let gpus = problem.cluster.gpu_count();
+    let node = u64::from(problem.whole.unwrap_or(problem.cluster).main().node.gpus).max(1);
+    let nodes = (1..=gpus / node).rev().map(|nodes| nodes * node).filter(|size| *size < gpus).take(3);
+    let parts = (1..gpus.min(node)).rev().filter(|size| node.is_multiple_of(*size));
+    nodes.chain(parts).take(MOST_SMALLER).find_map(|size| with_gpus(problem, size))
+}
+
+fn with_gpus(problem: &Problem, size: u64) -> Option<Change> {
+    let cluster = problem.whole.unwrap_or(problem.cluster).resized(size).ok()?;
+    tried(&Problem { cluster: &cluster, ..problem.clone() }, format!("use {size} GPUs"))
 }
 
 fn shorter_sequence(problem: &Problem) -> Option<Change> {
@@ -219,12 +235,15 @@ fn smaller_optimizer(problem: &Problem) -> Option<Change> {
 }
 
 fn offloaded_optimizer(problem: &Problem) -> Option<Change> {
-    if problem.runtime.memory.state.optimizer_offload >= 1.0 {
+    if !problem.offloads || problem.runtime.memory.state.optimizer_offload >= 1.0 {
         return None;
     }
     let mut runtime: Runtime = problem.runtime.clone();
     runtime.memory.state.optimizer_offload = 1.0;
-    tried(&Problem { runtime: &runtime, ..problem.clone() }, "offload the optimizer to the host".to_owned())
+    tried(
+        &Problem { runtime: &runtime, ..problem.clone() },
+        "keep the optimizer's state in host memory (--offload optimizer)".to_owned(),
+    )
 }
 
 fn larger_limit(problem: &Problem) -> Option<Change> {

@@ -57,9 +57,15 @@ impl<'a, 'p> Judge<'a, 'p> {
     /// Tries a split whose pipeline takes at least `pipeline` seconds.
     pub fn try_split(&mut self, ends: &Ends, pipeline: f64) {
         let leaf = self.leaf;
+        if leaf.value_bound(pipeline + leaf.tables.outside()) >= self.cutoff {
+            return;
+        }
         let outside = |(index, parallel)| (leaf.outside_of(ends, parallel), index);
         let mut order: Vec<(f64, usize)> = self.layouts.iter().enumerate().map(outside).collect();
         order.sort_by(|a, b| a.0.total_cmp(&b.0));
+        if order.first().is_some_and(|(outside, _)| leaf.value_bound(pipeline + outside) >= self.cutoff) {
+            return;
+        }
         let Some(lean) = self.choices(self.leanest, ends) else {
             self.result.too_large += 1;
             return;

@@ -78,6 +78,8 @@ const MOST_SIMULATED: u64 = 64;
 const MOST_LISTED: usize = 2048;
 /// Splits that are simulated of a layout that can only be an alternative.
 const ENOUGH_FOR_ALTERNATIVES: u64 = 2;
+/// Splits that are looked at of a layout that can only be an alternative.
+const MOST_FOR_ALTERNATIVES: usize = 64;
 /// How far above the least bound splits are listed at first, and by how much that grows.
 const FIRST_MARGIN: f64 = 0.01;
 const MARGIN_GROWTH: f64 = 4.0;
@@ -154,8 +156,8 @@ impl Leaf<'_, '_> {
         let mut list: Vec<(f64, Ends)> = able.map(|ends| (self.family_value(&ends), ends)).collect();
         judge.result.too_large += u64::from(list.is_empty());
         list.sort_by(|a, b| a.0.total_cmp(&b.0));
-        for (bound, ends) in list {
-            if bound >= judge.cutoff || good_enough(judge, bound, best) {
+        for (tried, (bound, ends)) in list.into_iter().enumerate() {
+            if bound >= judge.cutoff || (bound >= best && good_enough(judge, tried)) {
                 break;
             }
             judge.try_split(&ends, self.split_bound(&ends));
@@ -222,7 +224,7 @@ impl Leaf<'_, '_> {
             for split in table.splits(&costs) {
                 listed += 1;
                 let bound = self.value_bound(split.bound.max(least) + self.tables.outside());
-                if bound >= judge.cutoff || good_enough(judge, bound, best) {
+                if bound >= judge.cutoff || (bound >= best && good_enough(judge, listed)) {
                     return;
                 }
                 if listed > MOST_LISTED || judge.result.simulated >= MOST_SIMULATED {
@@ -252,9 +254,9 @@ impl Leaf<'_, '_> {
     }
 }
 
-/// Whether a layout that cannot be the best of all has been simulated enough to be an alternative.
-fn good_enough(judge: &Judge, bound: f64, best: f64) -> bool {
-    bound >= best && judge.result.simulated >= ENOUGH_FOR_ALTERNATIVES
+/// Whether enough splits were looked at of a layout that can only be an alternative.
+fn good_enough(judge: &Judge, tried: usize) -> bool {
+    judge.result.simulated >= ENOUGH_FOR_ALTERNATIVES || tried > MOST_FOR_ALTERNATIVES
 }
 
 /// The memory table of a layout.

@@ -33,6 +33,7 @@
 //! [`search`] looks at the nodes with the smallest bound first and stops when none is below the best value: that is the
 //! [`Certificate`]. [`pareto`] repeats it under other limits. If nothing fits, [`infeasible`] says which term is too large, and what would help.
 
+mod any_split;
 pub mod bound;
 pub mod bytes;
 pub mod certificate;
@@ -46,6 +47,7 @@ pub mod highs;
 pub mod ilp;
 pub mod infeasible;
 pub mod judge;
+mod layer_works;
 pub mod leaf;
 pub mod mesh;
 pub mod mixed;
@@ -71,6 +73,7 @@ pub mod tables;
 pub mod term;
 pub mod times;
 pub mod units;
+mod within;
 
 pub use certificate::{Certificate, Status};
 pub use constraint::{ConstraintError, Constraints};

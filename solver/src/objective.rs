@@ -63,14 +63,35 @@ impl Objective {
         !matches!(self, Self::StepTime)
     }
 
-    /// What a step of `step` costs on `cluster`, of which GPUs work for `busy`: seconds, dollars, GPUs or joules.
+    /// Why the objective means nothing on `cluster`; none if it does.
+    #[must_use]
+    pub fn fault(&self, cluster: &Cluster) -> Option<String> {
+        match self {
+            Self::TokensPerDollar => unpriced(cluster),
+            _ => None,
+        }
+    }
+
+    /// What a plan that is as fast has more of.
+    #[must_use]
+    pub const fn resource(&self) -> &'static str {
+        match self {
+            Self::StepTime => "time",
+            Self::TokensPerDollar => "dollars",
+            Self::Gpus { .. } => "GPUs",
+            Self::Energy => "energy",
+        }
+    }
+
+    /// What a step of `step` costs on `cluster`, of which GPUs work for `busy`: seconds, dollars, GPUs (of as many, the
+    /// shorter step is less) or joules.
     #[must_use]
     pub fn value(&self, cluster: &Cluster, step: Seconds, busy: Seconds) -> f64 {
         match self {
             Self::StepTime => step.get(),
             Self::TokensPerDollar => step.get() / 3600.0 * dollars_per_hour(cluster),
             Self::Gpus { within } if step > *within => f64::INFINITY,
-            Self::Gpus { .. } => cluster.gpu_count() as f64,
+            Self::Gpus { within } => cluster.gpu_count() as f64 + 0.5 * (step / *within),
             Self::Energy => watts(cluster) * (busy.get() + WAITING_POWER * (step.get() - busy.get())),
         }
     }
@@ -82,12 +103,29 @@ impl Objective {
     }
 }
 
-/// Price of all GPUs for an hour; where no price is public a GPU counts one dollar, so that GPU-hours are compared.
+/// The fields of a cluster that prices need and that are missing; none if none is.
+#[must_use]
+pub fn unpriced(cluster: &Cluster) -> Option<String> {
+    let missing = cluster.groups.iter().enumerate().filter(|(_, group)| group.dollars_per_gpu_hour.is_none());
+    let fields: Vec<String> =
+        missing.map(|(index, _)| format!("groups[{index}].dollars_per_gpu_hour")).collect();
+    let text = || {
+        format!(
+            "cluster {} has no price: {} is missing; set it in a profile of your own, such as \
+             `dollars_per_gpu_hour = 2.5`",
+            cluster.name,
+            fields.join(", ")
+        )
+    };
+    (!fields.is_empty()).then(text)
+}
+
+/// Price of all GPUs for an hour, of a cluster with prices.
 fn dollars_per_hour(cluster: &Cluster) -> f64 {
     let groups = cluster.groups.iter();
     groups
         .map(|group| {
-            f64::from(group.nodes) * f64::from(group.node.gpus) * group.dollars_per_gpu_hour.unwrap_or(1.0)
+            f64::from(group.nodes) * f64::from(group.node.gpus) * group.dollars_per_gpu_hour.unwrap_or(0.0)
         })
         .sum()
 }

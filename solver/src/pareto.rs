@@ -3,7 +3,7 @@
 //! Every point is the fastest plan under a limit of its cost, with its own certificate; then the limit is lowered. The
 //! GPUs of a cluster are tried in the sizes of [`crate::solve()`], memory in steps of [`MEMORY_STEP`].
 
-use crate::objective::Objective;
+use crate::objective::{Objective, unpriced};
 use crate::observer::Observer;
 use crate::problem::{Problem, ProblemError};
 use crate::solution::{Outcome, Solution};
@@ -21,7 +21,7 @@ pub enum Trade {
     Gpus,
     /// Peak memory of the fullest GPU.
     Memory,
-    /// Dollars for a step; GPU-hours where no price is public.
+    /// Dollars for a step.
     Price,
 }
 
@@ -69,9 +69,13 @@ pub struct Front {
 /// The trade of step time against a cost.
 ///
 /// # Errors
-/// As [`crate::solve()`].
+/// As [`crate::solve()`]; a trade for dollars without prices.
 pub fn front(problem: &Problem, trade: Trade, observer: &dyn Observer) -> Result<Front, ProblemError> {
     problem.check()?;
+    let fault = (trade == Trade::Price).then(|| unpriced(problem.cluster)).flatten();
+    if let Some(fault) = fault {
+        return Err(ProblemError { faults: vec![fault] });
+    }
     let deadline = problem.time_limit.and_then(|limit| Instant::now().checked_add(limit));
     let fastest = Problem { objective: Objective::StepTime, top: 1, ..problem.clone() };
     let mut found = match trade {

@@ -17,6 +17,8 @@ pub struct Problem<'a> {
     pub cluster: &'a Cluster,
     /// The hosts to choose from, where there are more than are used.
     pub available: Option<&'a Cluster>,
+    /// The cluster with whole nodes, where `cluster` is a part of one: other numbers of GPUs are cut from it.
+    pub whole: Option<&'a Cluster>,
     /// One optimizer step.
     pub workload: &'a Workload,
     /// The engine.
@@ -33,6 +35,8 @@ pub struct Problem<'a> {
     pub top: usize,
     /// How freely the launcher lets recompute be chosen; as the engine does if none.
     pub recompute: Option<RecomputeFreedom>,
+    /// Whether optimizer state in host memory is proposed where nothing fits.
+    pub offloads: bool,
 }
 
 /// A problem that has no answer, whatever the layouts.
@@ -56,6 +60,7 @@ impl<'a> Problem<'a> {
             model,
             cluster,
             available: None,
+            whole: None,
             workload,
             runtime,
             constraints: Constraints::default(),
@@ -64,6 +69,7 @@ impl<'a> Problem<'a> {
             time_limit: None,
             top: 3,
             recompute: None,
+            offloads: false,
         }
     }
 
@@ -85,7 +91,7 @@ impl<'a> Problem<'a> {
     /// Checks what no layout can mend.
     ///
     /// # Errors
-    /// Sizes of 0, and a schedule the engine does not run.
+    /// Sizes of 0, a schedule the engine does not run, an objective in dollars without prices.
     pub fn check(&self) -> Result<(), ProblemError> {
         let mut faults = Vec::new();
         let sizes = [
@@ -106,6 +112,7 @@ impl<'a> Problem<'a> {
                 engine.schedules.join(", ")
             ));
         }
+        faults.extend(self.objective.fault(self.cluster));
         if faults.is_empty() { Ok(()) } else { Err(ProblemError { faults }) }
     }
 }

@@ -4,13 +4,12 @@
 //! it. So the search takes the same way on any number of threads.
 
 use crate::expand::{Expansion, Tree};
+use crate::layer_works::LayerWorks;
 use crate::leaf::{Candidate, Goal};
 use crate::mesh::Mesh;
 use crate::node::{Kind, Node};
 use crate::observer::{Observer, Progress};
 use crate::space::Pruned;
-use crate::times::works;
-use cost_models::ParallelConfig;
 use rayon::prelude::*;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::time::Instant;
@@ -129,29 +128,9 @@ impl State {
         let able = self.meshes_that_may_fit(tree, meshes, limits);
         self.first_plan(tree, able.as_deref().unwrap_or(meshes));
         let Some(meshes) = able else { return false };
-        let mut keys: Vec<(Mesh, bool)> = meshes.iter().map(layer_key).collect();
-        keys.sort_unstable();
-        keys.dedup();
-        let mut known: Vec<Vec<(u32, f64)>> = Vec::with_capacity(keys.len());
-        for chunk in keys.chunks(CHUNK) {
-            if limits.reached() {
-                return false;
-            }
-            let more = chunk.par_iter().map(|(mesh, pipelined)| {
-                let mut parallel = ParallelConfig::default();
-                mesh.write(&mut parallel);
-                parallel.pp = if *pipelined { 2 } else { 1 };
-                parallel.zero_stage = 0;
-                if let Some(schedule) = tree.space.combining() {
-                    parallel.schedule = schedule.to_string();
-                }
-                works(tree.problem, tree.units, &parallel)
-            });
-            known.extend(more.collect::<Vec<_>>());
-        }
+        let Some(works) = LayerWorks::new(tree, &meshes, || limits.reached()) else { return false };
         for mesh in &meshes {
-            let Ok(index) = keys.binary_search(&layer_key(mesh)) else { continue };
-            let bound = tree.mesh_bound(mesh, &known[index]);
+            let bound = tree.mesh_bound(mesh, works.of(mesh));
             self.push(bound, Kind::Mesh(*mesh));
         }
         true
@@ -324,9 +303,4 @@ fn take_least(children: &mut Vec<(f64, Kind)>) -> Option<(f64, Kind)> {
 /// A mesh without its micro batch; micro batches rise within a grid.
 fn same_grid(mesh: &Mesh) -> Mesh {
     Mesh { micro_batch_size: 0, num_microbatches: 0, ..*mesh }
-}
-
-/// What the cost of a layer depends on.
-fn layer_key(mesh: &Mesh) -> (Mesh, bool) {
-    (Mesh { pp: 1, dp: 1, num_microbatches: 1, ..*mesh }, mesh.pp > 1)
 }

@@ -5,6 +5,7 @@ use crate::expand::Tree;
 use crate::infeasible::{contradicted, explain};
 use crate::leaf::Candidate;
 use crate::mixed;
+use crate::objective::Objective;
 use crate::observer::{Observer, Silent};
 use crate::placement;
 use crate::problem::{Problem, ProblemError};
@@ -12,6 +13,7 @@ use crate::search::{Found, Limits, search};
 use crate::solution::{Alternative, Outcome, Solution};
 use crate::space::SearchSpace;
 use crate::units::Units;
+use crate::within::too_slow;
 use cluster_profiles::Cluster;
 use cost_models::rules::engine;
 use std::time::Instant;
@@ -91,7 +93,7 @@ fn search_sizes(problem: &Problem, observer: &dyn Observer, deadline: Option<Ins
         if found_one {
             best = Some((cluster, found));
         }
-        if stopped || (found_one && matches!(problem.objective, crate::objective::Objective::Gpus { .. })) {
+        if stopped || (found_one && matches!(problem.objective, Objective::Gpus { .. })) {
             break;
         }
     }
@@ -137,7 +139,8 @@ pub(crate) fn answer(problem: &Problem, cluster: Cluster, found: Found) -> Outco
         if found.stopped {
             return Outcome::Stopped { considered: found.considered };
         }
-        return Outcome::Infeasible(Box::new(explain(problem, &found.pruned)));
+        let slow = too_slow(problem).unwrap_or_else(|| explain(problem, &found.pruned));
+        return Outcome::Infeasible(Box::new(slow));
     };
     let step = best.estimate.step_time_seconds;
     let certificate = Certificate {
@@ -148,11 +151,22 @@ pub(crate) fn answer(problem: &Problem, cluster: Cluster, found: Found) -> Outco
         ..Certificate::new(best.value, found.bound, step)
     };
     Outcome::Solved(Box::new(Solution {
-        alternatives: ranked.map(|candidate| Alternative::new(candidate, &best.estimate)).collect(),
+        alternatives: ranked.map(|candidate| lost(problem, candidate, &best)).collect(),
         parallel: best.parallel,
         stages: best.stages,
         estimate: best.estimate,
         cluster,
         certificate,
     }))
+}
+
+/// A layout that lost; of one that is as fast or faster, what the objective has against it.
+fn lost(problem: &Problem, candidate: Candidate, best: &Candidate) -> Alternative {
+    let dearer = candidate.value / best.value - 1.0;
+    let faster = candidate.estimate.step_time_seconds <= best.estimate.step_time_seconds;
+    let mut alternative = Alternative::new(candidate, &best.estimate);
+    if faster && problem.objective != Objective::StepTime {
+        alternative.why = format!("{:.1} % more {}", dearer * 100.0, problem.objective.resource());
+    }
+    alternative
 }

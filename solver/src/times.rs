@@ -4,7 +4,9 @@
 
 use crate::problem::Problem;
 use crate::units::Units;
-use cost_models::layer_cost::{LayerContext, LayerCost, PassCost, RankParameters, layer_cost, layer_costs};
+use cost_models::layer_cost::{
+    LayerContext, LayerCost, Memo, PassCost, RankParameters, layer_cost, layer_costs,
+};
 use cost_models::model::Layer;
 use cost_models::schedule::StageCosts as OpTimes;
 use cost_models::step::data_parallel;
@@ -80,6 +82,8 @@ pub struct UnitTimes {
     leading: usize,
     /// Number of equal units, and the times of one in every mode, for every kind.
     kinds: Vec<(u32, [f64; 3])>,
+    /// Whether a unit of the kind is dealt out over stages.
+    dealt: Vec<bool>,
 }
 
 /// What a unit costs.
@@ -106,7 +110,8 @@ impl UnitTimes {
     pub fn new(problem: &Problem, units: &Units, parallel: &ParallelConfig) -> Self {
         let stages = StageMap(Vec::new());
         let run = run_of(problem, parallel, &stages);
-        let context = LayerContext::of(&run);
+        let memo = Memo::default();
+        let context = LayerContext { memo: Some(&memo), ..LayerContext::of(&run) };
         let stride = problem.cluster.gpu_count() / u64::from(parallel.pp.max(1));
         let local = stride * u64::from(parallel.pp) <= u64::from(context.fabric.domain());
         let kinds: Vec<UnitCost> =
@@ -126,6 +131,7 @@ impl UnitTimes {
             recomputable: units.as_slice().iter().map(|unit| unit.blocks).collect(),
             leading: units.leading(),
             kinds: units.kinds().iter().zip(&kinds).map(|(kind, cost)| (kind.count, works(cost))).collect(),
+            dealt: dealt(units),
         }
     }
 
@@ -201,6 +207,12 @@ impl UnitTimes {
         self.kinds.iter().map(load).fold(0.0, f64::max)
     }
 
+    /// The kinds that are dealt out over stages: which, how many units, and the work of one in every mode.
+    pub fn dealt_kinds(&self) -> impl Iterator<Item = (usize, u32, [f64; 3])> + '_ {
+        let kinds = self.kinds.iter().zip(&self.dealt).enumerate().filter(|(_, (_, dealt))| **dealt);
+        kinds.map(|(kind, ((count, work), _))| (kind, *count, *work))
+    }
+
     /// Forward and backward of the whole model, without recompute of a counted number of layers.
     #[must_use]
     pub fn whole(&self, recompute: Recompute) -> f64 {
@@ -239,12 +251,22 @@ impl UnitTimes {
     }
 }
 
-/// Seconds of one microbatch through one unit of each kind, forward and backward, and how many there are.
+/// For every kind whether all its units are dealt out over stages.
+fn dealt(units: &Units) -> Vec<bool> {
+    let mut dealt = vec![true; units.kinds().len()];
+    for unit in units.as_slice() {
+        dealt[unit.kind] &= unit.body;
+    }
+    dealt
+}
+
+/// Seconds of one microbatch through one unit of each kind, forward and backward, and how many there are. A memo may be shared
+/// by layouts of one problem.
 #[must_use]
-pub fn works(problem: &Problem, units: &Units, parallel: &ParallelConfig) -> Vec<(u32, f64)> {
+pub fn works(problem: &Problem, units: &Units, parallel: &ParallelConfig, memo: &Memo) -> Vec<(u32, f64)> {
     let stages = StageMap(Vec::new());
     let run = run_of(problem, parallel, &stages);
-    let context = LayerContext::of(&run);
+    let context = LayerContext { memo: Some(memo), ..LayerContext::of(&run) };
     let work = |layer: &Layer| {
         let cost = layer_cost(&context, layer, Recompute::None);
         (cost.forward + cost.backward()).total().get()

@@ -4,6 +4,7 @@
 #![allow(clippy::expect_used, clippy::unwrap_used, clippy::panic)]
 
 use cluster_profiles::{Bytes, Cluster, Precision, catalog};
+use cost_models::memory::MemoryTable;
 use cost_models::model::{CustomLayer, Layer};
 use cost_models::rules::{Facts, engine};
 use cost_models::{
@@ -14,6 +15,7 @@ use proptest::test_runner::{Config, TestRunner};
 use serde_json::json;
 use solver::highs::MipOptions;
 use solver::ilp::best_split;
+use solver::leaf::memory_of;
 use solver::partition::{Chain, Split, StageCosts, StageTimes};
 use solver::times::UnitTimes;
 use solver::units::Units;
@@ -156,13 +158,27 @@ fn brute_force(problem: &Problem, degrees: &[ParallelConfig]) -> Option<f64> {
     steps.reduce(f64::min)
 }
 
-/// Times of the stages of one layout, from the same table the search uses; memory is left to the judge.
-struct Table(UnitTimes, ParallelConfig);
+/// Times of the stages of one layout, from the same table the search uses; none for stages that do not fit with the state
+/// sharded as far as the layout's group allows.
+struct Table<'a> {
+    times: UnitTimes,
+    parallel: &'a ParallelConfig,
+    memory: MemoryTable<'a>,
+    problem: &'a Problem<'a>,
+}
 
-impl StageCosts for Table {
-    fn times(&self, _stage: usize, layers: Range<usize>) -> Option<StageTimes> {
-        let work = self.0.work(&layers, self.1.recompute);
-        Some(StageTimes { work, lead: work })
+impl StageCosts for Table<'_> {
+    fn times(&self, stage: usize, layers: Range<usize>) -> Option<StageTimes> {
+        let work = self.times.work(&layers, self.parallel.recompute);
+        let stage = Stage {
+            rank: stage as u32,
+            chunk: 0,
+            layers: Some([layers.start as u32, layers.end as u32 - 1]),
+            recompute: self.parallel.recompute,
+        };
+        let peak = self.memory.rank_peak(stage.rank, [&stage]).allocated();
+        let fits = self.problem.runtime.memory.reserve.reserved_bytes(peak) <= self.problem.limit().get();
+        fits.then_some(StageTimes { work, lead: work })
     }
 }
 
@@ -182,10 +198,17 @@ fn integer_program(problem: &Problem, degrees: &[ParallelConfig]) -> Option<f64>
             microbatches: group[0].num_microbatches as f64,
             hop: times.least_hop(),
         };
-        let table = Table(times, group[0].clone());
+        let Some(lean) = group.iter().max_by_key(|parallel| (parallel.zero_stage, parallel.dp_shard)) else {
+            continue;
+        };
+        let Some(memory) = memory_of(problem, lean) else { continue };
+        let table = Table { times, parallel: lean, memory, problem };
         let mut seen: Vec<Split> = Vec::new();
-        while let Some(split) = best_split(&chain, &table, &seen, &MipOptions::default()).expect("HiGHS runs")
-        {
+        let next = |seen: &[Split], best: Option<f64>| {
+            best_split(&chain, &table, seen, best.unwrap_or(f64::INFINITY), &MipOptions::default())
+                .expect("HiGHS runs")
+        };
+        while let Some(split) = next(&seen, best) {
             if best.is_some_and(|best| split.bound >= best) {
                 break;
             }

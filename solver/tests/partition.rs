@@ -117,7 +117,9 @@ impl Problem {
     fn by_integer_program(&self) -> Option<f64> {
         let chain = self.chain();
         let (mut best, mut seen): (Option<f64>, Vec<Split>) = (None, Vec::new());
-        while let Some(split) = best_split(&chain, self, &seen, &MipOptions::default()).expect("HiGHS runs") {
+        while let Some(split) =
+            best_split(&chain, self, &seen, f64::INFINITY, &MipOptions::default()).expect("HiGHS runs")
+        {
             if best.is_some_and(|best| split.bound >= best) {
                 break;
             }
@@ -169,7 +171,7 @@ proptest! {
 
     #[test]
     fn the_integer_program_has_the_same_least_bound(problem in problem()) {
-        let split = best_split(&problem.chain(), &problem, &[], &MipOptions::default()).expect("HiGHS runs");
+        let split = best_split(&problem.chain(), &problem, &[], f64::INFINITY, &MipOptions::default()).expect("HiGHS runs");
         match (split, problem.table(f64::INFINITY).bound()) {
             (Some(split), Some(bound)) => {
                 prop_assert!((split.bound - bound).abs() <= 1e-9 * bound, "{} {bound}", split.bound);

@@ -2,7 +2,7 @@
 
 #![allow(clippy::expect_used, clippy::unwrap_used, clippy::panic)]
 
-use cluster_profiles::{Bytes, Cluster, Precision, catalog};
+use cluster_profiles::{Bytes, Cluster, Precision, Seconds, catalog};
 use cost_models::rules::{Facts, engine};
 use cost_models::{
     ModelSpec, Optimizer, ParallelConfig, Recompute, Runtime, Stage, StageMap, TrainingRun, Workload,
@@ -10,7 +10,7 @@ use cost_models::{
 };
 use serde_json::json;
 use solver::units::Units;
-use solver::{Constraints, Objective, Outcome, Problem, Silent, Solution, solve};
+use solver::{Constraints, Objective, Outcome, Problem, Silent, Solution, pareto, solve};
 
 fn small_model() -> ModelSpec {
     let sizes =
@@ -281,7 +281,7 @@ fn outcome(problem: &Problem) -> Outcome {
 fn what_cannot_fit_names_the_term_the_shortfall_and_changes_that_work() {
     let (model, cluster, runtime) = (catalogue("llama-3.1-70b"), cluster(8), runtime("megatron-core"));
     let workload = workload(16, 8192);
-    let problem = Problem::new(&model, &cluster, &workload, &runtime);
+    let problem = Problem { offloads: true, ..Problem::new(&model, &cluster, &workload, &runtime) };
     let Outcome::Infeasible(answer) = outcome(&problem) else { panic!("70B trains on 8 GPUs") };
     assert!(answer.shortfall_bytes > Bytes::ZERO, "{answer:?}");
     let leanest = answer.leanest.as_ref().expect("a legal layout");
@@ -294,7 +294,7 @@ fn what_cannot_fit_names_the_term_the_shortfall_and_changes_that_work() {
         changes.iter().any(|change| change.starts_with("use ") && change.ends_with("GPUs")),
         "{changes:?}"
     );
-    assert!(changes.iter().any(|change| change.starts_with("offload")), "{changes:?}");
+    assert!(changes.iter().any(|change| change.contains("--offload optimizer")), "{changes:?}");
 }
 
 #[test]
@@ -417,8 +417,9 @@ fn awkward_numbers_of_layers_plan_without_padding() {
 
 #[test]
 fn other_objectives_find_what_they_ask_for() {
-    let (model, cluster, workload, runtime) =
+    let (model, mut cluster, workload, runtime) =
         (moe_model(), cluster(32), workload(64, 4096), runtime("megatron-core"));
+    cluster.groups[0].dollars_per_gpu_hour = Some(2.5);
     let with =
         |objective| Problem { objective, top: 1, ..Problem::new(&model, &cluster, &workload, &runtime) };
     let fastest = solution(&with(Objective::StepTime)).expect("it fits");
@@ -442,4 +443,62 @@ fn other_objectives_find_what_they_ask_for() {
             .into_iter()
             .all(|other| dollars(&cheapest) <= dollars(other) * (1.0 + 1e-9))
     );
+}
+
+#[test]
+fn a_step_that_no_number_of_gpus_keeps_is_answered_with_the_fastest() {
+    let (model, cluster, workload, runtime) =
+        (small_model(), cluster(16), workload(64, 4096), runtime("megatron-core"));
+    let with =
+        |objective| Problem { objective, top: 1, ..Problem::new(&model, &cluster, &workload, &runtime) };
+    let fastest = solution(&with(Objective::StepTime)).expect("it fits").estimate.step_time_seconds;
+    let Outcome::Infeasible(answer) = outcome(&with(Objective::Gpus { within: fastest * 0.01 })) else {
+        panic!("a hundredth of the step of {fastest:?}")
+    };
+    assert_eq!(answer.binding_term, "within");
+    assert!(answer.reason.contains("on 16 GPUs"), "{}", answer.reason);
+    let change = &answer.nearest[0].change;
+    let allowed = change.strip_prefix("allow --within ").and_then(|rest| rest.strip_suffix('s'));
+    let within = Seconds(allowed.and_then(|text| text.parse().ok()).expect("a number of seconds"));
+    assert!(solution(&with(Objective::Gpus { within })).is_some(), "{change} does not do");
+    assert!(within <= fastest * 1.002, "{change}: the fastest takes {fastest:?}");
+}
+
+#[test]
+fn of_the_fewest_gpus_the_fastest_plan_is_taken() {
+    let (model, cluster, workload, runtime) =
+        (small_model(), cluster(8), workload(64, 4096), runtime("megatron-core"));
+    let with =
+        |objective| Problem { objective, top: 1, ..Problem::new(&model, &cluster, &workload, &runtime) };
+    let fastest = solution(&with(Objective::StepTime)).expect("it fits").estimate.step_time_seconds;
+    let fewest = solution(&with(Objective::Gpus { within: fastest * 10.0 })).expect("it fits");
+    assert_eq!((fewest.cluster.gpu_count(), fewest.estimate.step_time_seconds), (8, fastest));
+}
+
+#[test]
+fn numbers_of_gpus_that_are_proposed_are_numbers_the_nodes_have() {
+    let (model, whole, workload, runtime) =
+        (small_model(), cluster(64), workload(64, 4096), runtime("fsdp1"));
+    let part = whole.resized(7).expect("a part of a node");
+    let problem = Problem { whole: Some(&whole), ..Problem::new(&model, &part, &workload, &runtime) };
+    let Outcome::Infeasible(answer) = outcome(&problem) else { panic!("7 GPUs share 64 sequences") };
+    let sizes: Vec<u64> = answer
+        .nearest
+        .iter()
+        .filter_map(|change| change.change.strip_prefix("use ")?.strip_suffix(" GPUs")?.parse().ok())
+        .collect();
+    assert_eq!(sizes, [4, 8], "{:?}", answer.nearest);
+}
+
+#[test]
+fn prices_that_are_missing_are_named() {
+    let (model, mut cluster, workload, runtime) =
+        (small_model(), cluster(16), workload(64, 4096), runtime("megatron-core"));
+    cluster.groups[0].dollars_per_gpu_hour = None;
+    let objective = Objective::TokensPerDollar;
+    let problem = Problem { objective, ..Problem::new(&model, &cluster, &workload, &runtime) };
+    let refused = solve(&problem, &Silent).expect_err("there is no price");
+    assert!(refused.to_string().contains("groups[0].dollars_per_gpu_hour"), "{refused}");
+    let plain = Problem { objective: Objective::StepTime, ..problem };
+    assert!(pareto::front(&plain, pareto::Trade::Price, &Silent).is_err());
 }

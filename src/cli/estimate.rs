@@ -5,6 +5,7 @@ use super::layout::LayoutArgs;
 use super::{Ending, Format, output};
 use crate::error::AppError;
 use crate::files;
+use crate::offload::Offload;
 use crate::plan::Plan;
 use crate::report::summary;
 use clap::Args;
@@ -50,11 +51,17 @@ pub fn run(args: &EstimateArgs) -> Result<Ending, AppError> {
 /// The plan's own layout, estimated again.
 fn again(plan: Plan) -> Result<Plan, AppError> {
     let estimate = crate::estimate(&plan.run(), plan.inputs.memory_limit_bytes)?;
-    Ok(Plan { placement: plan.placement, ..Plan::new(plan.inputs, plan.parallel, plan.stages, estimate) })
+    let available = plan.inputs.available.clone();
+    let mut again = Plan::new(plan.inputs, plan.parallel, plan.stages, estimate);
+    again.inputs.available = available;
+    Ok(Plan { placement: plan.placement, ..again })
 }
 
 fn of_flags(args: &EstimateArgs) -> Result<Plan, AppError> {
     let mut inputs = args.inputs.load()?;
+    if args.inputs.offload == Some(Offload::Optimizer) {
+        inputs = inputs.offloaded()?;
+    }
     let (parallel, stages) = args.layout.resolve(&inputs, args.inputs.gpus)?;
     if args.inputs.gpus.is_none() {
         inputs.cluster = inputs.cluster.resized(parallel.world_size())?;

@@ -1,8 +1,10 @@
 //! The inputs that `plan`, `estimate` and others share: model, cluster, workload, runtime.
 
+use super::output;
 use crate::error::AppError;
 use crate::inputs::{self, Inputs};
 use crate::launch::{self, Launcher};
+use crate::offload::Offload;
 use clap::Args;
 use cluster_profiles::{Bytes, Precision, quantity};
 use cost_models::{Dtype, Optimizer, Workload};
@@ -43,6 +45,10 @@ pub struct InputArgs {
     /// Launcher that will start it; implies the runtime and its rules. See `catalog launchers`.
     #[arg(long, value_name = "NAME")]
     pub launcher: Option<String>,
+    /// What is kept in host memory: never, or optimizer, whose step then runs on the host. If absent, `plan` does so only where
+    /// nothing fits without.
+    #[arg(long, value_enum, value_name = "WHAT")]
+    pub offload: Option<Offload>,
     /// Memory a GPU may use, such as 74GiB (default: its capacity less a safety margin).
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     pub memory_limit: Option<Bytes>,
@@ -98,7 +104,7 @@ impl InputArgs {
             gradient_dtype: self.gradient_dtype,
             expert_imbalance: self.expert_imbalance,
         };
-        inputs::load(&inputs::Source {
+        let inputs = inputs::load(&inputs::Source {
             model,
             cluster,
             gpus: self.gpus,
@@ -107,7 +113,9 @@ impl InputArgs {
             runtime: self.runtime.as_deref(),
             launcher: self.launcher.as_deref(),
             memory_limit: self.memory_limit,
-        })
+        })?;
+        note_capped(self.memory_limit, &inputs);
+        Ok(inputs)
     }
 
     fn faults(&self) -> Vec<String> {
@@ -135,6 +143,17 @@ impl InputArgs {
         }
         faults
     }
+}
+
+/// Says so where less memory is planned with than was asked for.
+pub fn note_capped(asked: Option<Bytes>, inputs: &Inputs) {
+    let Some(asked) = asked.filter(|asked| *asked > inputs.memory_limit_bytes) else { return };
+    output::complain(&format!(
+        "note: --memory-limit is {:.1} GiB, more than any GPU of {} has: planning with {:.1} GiB\n",
+        asked.as_gib(),
+        inputs.cluster.name,
+        inputs.memory_limit_bytes.as_gib()
+    ));
 }
 
 /// The launcher called `name`.

@@ -1,6 +1,6 @@
 //! `meshwright plan`: the fastest layout that fits.
 
-use super::inputs::InputArgs;
+use super::inputs::{InputArgs, note_capped};
 use super::progress::Bar;
 use super::{Ending, Format, output};
 use crate::error::AppError;
@@ -8,6 +8,7 @@ use crate::files;
 use crate::inputs::Inputs;
 use crate::launch::{self, Launcher};
 use crate::limits;
+use crate::offload::Offload;
 use crate::pareto::Front;
 use crate::plan::Plan;
 use crate::replan::{self, Request};
@@ -86,20 +87,24 @@ fn parse_trade(text: &str) -> Result<Trade, String> {
 pub fn run(args: &PlanArgs) -> Result<Ending, AppError> {
     let from = args.old_plan()?;
     let inputs = args.inputs_after(from.as_ref())?;
+    let inputs = match args.inputs.offload {
+        Some(Offload::Optimizer) => inputs.offloaded()?,
+        _ => inputs,
+    };
     let wishes = args.wishes(args.unable())?;
     let bar = Bar::new();
     refuse_on_mixed(args, &inputs)?;
+    let request = Request { lost: args.lost.clone(), from, horizon: args.horizon };
     if let Some(trade) = args.pareto {
-        let front = crate::pareto::front(&inputs, &wishes, trade, &bar);
+        let front = crate::pareto::front(&inputs, &wishes, trade, &request, &bar);
         if let Some(front) = front? {
             bar.finish();
             return report_front(args, &front, trade);
         }
     }
-    let answer = if args.lost.is_empty() && from.is_none() {
+    let answer = if request.is_empty() {
         crate::plan(inputs, &wishes, &bar)
     } else {
-        let request = Request { lost: args.lost.clone(), from, horizon: args.horizon };
         replan::plan(inputs, &wishes, &request, &bar)
     };
     let answer = answer.map(|answer| with_limits(args, &wishes, answer, &bar));
@@ -196,7 +201,10 @@ impl PlanArgs {
     fn inputs_after(&self, from: Option<&Plan>) -> Result<Inputs, AppError> {
         match from {
             Some(old) if self.inputs.is_empty() => {
-                old.inputs.clone().remaining(&self.lost, self.inputs.gpus, self.inputs.memory_limit)
+                let asked = self.inputs.memory_limit;
+                let inputs = old.inputs.clone().remaining(&self.lost, self.inputs.gpus, asked)?;
+                note_capped(asked, &inputs);
+                Ok(inputs)
             }
             _ => self.inputs.load_without(&self.lost),
         }
@@ -234,6 +242,13 @@ impl PlanArgs {
             return Err(AppError::Usage { faults, hint });
         }
         let time_limit = self.time_limit.map(|limit| Duration::from_secs_f64(limit.get().min(1e9)));
-        Ok(Wishes { objective, constraints, time_limit, top: self.top, require: self.require })
+        Ok(Wishes {
+            objective,
+            constraints,
+            time_limit,
+            top: self.top,
+            require: self.require,
+            offload: self.inputs.offload,
+        })
     }
 }

@@ -39,6 +39,10 @@ impl Launcher for Bridge {
         ]
     }
 
+    fn offloads_optimizer(&self) -> bool {
+        true
+    }
+
     fn export(&self, plan: &Plan) -> Result<Exported, LaunchError> {
         let flags = megatron::flags(plan)
             .map_err(|error| LaunchError { launcher: self.name(), reasons: error.reasons })?;
@@ -90,6 +94,8 @@ const FIELDS: &[(&str, &str)] = &[
     ("--num-distributed-optimizer-instances", "ddp.num_distributed_optimizer_instances"),
     ("--use-tp-pp-dp-mapping", "dist.use_tp_pp_dp_mapping"),
     ("--use-precision-aware-optimizer", "optimizer.use_precision_aware_optimizer"),
+    ("--optimizer-cpu-offload", "optimizer.optimizer_cpu_offload"),
+    ("--optimizer-offload-fraction", "optimizer.optimizer_offload_fraction"),
     ("--ckpt-format", "checkpoint.ckpt_format"),
     ("--num-virtual-stages-per-pipeline-rank", "model.virtual_pipeline_model_parallel_size"),
     ("--decoder-first-pipeline-num-layers", "model.num_layers_in_first_pipeline_stage"),
@@ -153,6 +159,8 @@ const DECIDED: &[&str] = &[
     "--recompute-modules",
     "--moe-token-dispatcher-type",
     "--use-precision-aware-optimizer",
+    "--optimizer-cpu-offload",
+    "--optimizer-offload-fraction",
 ];
 
 fn field(flag: &Flag) -> Option<(String, String)> {

@@ -22,6 +22,7 @@ mod words;
 
 pub use given::{Given, Question, ReadError, nearest_divisors, nearest_values, not_planned, violation};
 
+use crate::offload;
 use crate::plan::Plan;
 use cost_models::rules::RecomputeFreedom;
 use cost_models::runtime::RuntimeFacts;
@@ -105,6 +106,11 @@ pub trait Launcher: Sync {
     /// How freely recompute can be chosen, where that is not as the runtime has it.
     fn recompute(&self) -> Option<RecomputeFreedom> {
         None
+    }
+
+    /// Whether it can keep the optimizer's state in host memory.
+    fn offloads_optimizer(&self) -> bool {
+        false
     }
 
     /// The flags or keys of a configuration.
@@ -218,9 +224,11 @@ pub fn folder(
         None => Ok(seats),
     });
     let exported = launcher.export(plan);
-    let (Ok(seats), Ok(exported)) = (&seats, &exported) else {
+    let held = offload::is_used(&plan.inputs) && !launcher.offloads_optimizer();
+    let (Ok(seats), Ok(exported), false) = (&seats, &exported, held) else {
         let own = exported.err().map(|error| error.reasons).unwrap_or_default();
         let mut reasons: Vec<String> = own.into_iter().chain(seats.err().unwrap_or_default()).collect();
+        reasons.extend(held.then(|| "optimizer state in host memory".to_owned()));
         reasons.dedup();
         return Err(fail(reasons));
     };

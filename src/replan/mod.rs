@@ -101,16 +101,49 @@ pub fn plan(
         (None, _) => fastest.clone(),
     };
     chosen.alternatives.truncate(wishes.top.saturating_sub(1));
-    let moved = request.from.as_ref().map(|old| movement(old, &chosen, &request.lost));
     let slower = chosen.estimate.step_time_seconds > fastest_step;
     chosen.replan = Some(Replan {
-        lost: request.lost.clone(),
-        moved,
-        old_step_time_seconds: request.from.as_ref().map(|old| old.estimate.step_time_seconds),
         horizon_steps: horizon,
         fastest_step_time_seconds: slower.then_some(fastest_step),
+        ..request.replaced_by(&chosen)
     });
     Ok(Answer::Plan(Box::new(chosen)))
+}
+
+impl Request {
+    /// Whether there is nothing to replace.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.lost.is_empty() && self.from.is_none()
+    }
+
+    /// What a plan replaces.
+    fn replaced_by(&self, plan: &Plan) -> Replan {
+        let old = self.from.as_ref();
+        Replan {
+            lost: self.lost.clone(),
+            moved: old.map(|old| movement(old, plan, &self.lost)),
+            old_step_time_seconds: old.map(|old| old.estimate.step_time_seconds),
+            horizon_steps: None,
+            fastest_step_time_seconds: None,
+        }
+    }
+
+    /// A plan on hosts of `everything`, with its hosts where most of their state is already, and what has to move to them.
+    ///
+    /// # Errors
+    /// An old plan of another model.
+    pub fn applied(&self, plan: Plan, everything: &Cluster) -> Result<Plan, AppError> {
+        let mut plan = match &self.from {
+            Some(old) => {
+                same_model(old, &plan.inputs)?;
+                aligned(old, plan, everything)?
+            }
+            None => plan,
+        };
+        plan.replan = Some(self.replaced_by(&plan));
+        Ok(plan)
+    }
 }
 
 fn same_model(old: &Plan, inputs: &Inputs) -> Result<(), AppError> {
@@ -144,8 +177,7 @@ fn sizes(inputs: &Inputs) -> Vec<Inputs> {
         }
         known = fewer;
         let Ok(cluster) = everything.resized(fewer * node) else { continue };
-        let available = (!everything.is_even()).then(|| everything.clone());
-        sizes.push(Inputs { cluster, available, ..inputs.clone() });
+        sizes.push(Inputs { cluster, available: Some(everything.clone()), ..inputs.clone() });
     }
     sizes
 }
@@ -205,6 +237,7 @@ fn with_layout(
     let mut made = Plan::new(inputs, parallel, stages, prediction);
     made.certificate.clone_from(&plan.certificate);
     made.placement.spare.clone_from(&plan.placement.spare);
+    made.inputs.available.clone_from(&plan.inputs.available);
     Ok(made)
 }
 
@@ -219,6 +252,6 @@ fn aligned(old: &Plan, plan: Plan, everything: &Cluster) -> Result<Plan, AppErro
     let cluster = everything.arranged(&order)?;
     let mut moved = with_layout(&plan, cluster, plan.parallel.clone(), plan.stages.clone())?;
     moved.placement = Placement::consecutive(&moved.inputs.cluster, &moved.parallel);
-    moved.placement.leave_out(&hosts);
+    moved.leave_out(everything);
     Ok(Plan { alternatives: plan.alternatives, ..moved })
 }

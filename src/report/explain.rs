@@ -1,6 +1,6 @@
 //! Why a plan is what it is: where the step goes, what fills the memory, what lost, what it rests on.
 
-use super::number::{gib, seconds, significant};
+use super::number::{gib, seconds, signed, significant};
 use super::summary::{degrees, heaviest};
 use crate::plan::Plan;
 use crate::replan::{Moved, movement};
@@ -140,8 +140,8 @@ fn alternatives(plan: &Plan) -> String {
         let slower = (alternative.step_time_seconds / plan.estimate.step_time_seconds - 1.0) * 100.0;
         let _ = writeln!(
             out,
-            "  +{} %  {}\n          {}",
-            significant(slower),
+            "  {} %  {}\n          {}",
+            signed(slower),
             degrees(&alternative.parallel),
             alternative.why
         );

@@ -39,6 +39,13 @@ pub fn significant(value: f64) -> String {
     format!("{value:.decimals$}")
 }
 
+/// Three significant digits behind the sign.
+#[must_use]
+pub fn signed(value: f64) -> String {
+    let sign = if value < 0.0 { '-' } else { '+' };
+    format!("{sign}{}", significant(value.abs()))
+}
+
 /// GiB with one decimal.
 #[must_use]
 pub fn gib(bytes: Bytes) -> String {

@@ -3,7 +3,8 @@
 use super::number::{gib, grouped, seconds, significant};
 use super::summary::degrees;
 use super::table::Table;
-use crate::pareto::Front;
+use crate::pareto::{Front, Point};
+use crate::replan::Moved;
 use solver::Status;
 use solver::pareto::Trade;
 
@@ -12,7 +13,12 @@ use solver::pareto::Trade;
 pub fn text(front: &Front, trade: Trade) -> String {
     let priced = front.pareto.iter().all(|point| point.dollars_per_step.is_some());
     let price = if priced { "$/1000 steps" } else { "GPU-h/1000 steps" };
-    let mut table = Table::new(&["GPUs", "step", "peak GiB", price, "gap", "layout"]);
+    let moves = front.pareto.iter().any(|point| moved(point).is_some());
+    let mut columns = vec!["GPUs", "step", "peak GiB", price, "gap", "layout"];
+    if moves {
+        columns.insert(5, "moves GiB");
+    }
+    let mut table = Table::new(&columns);
     for point in &front.pareto {
         let cost = point.dollars_per_step.unwrap_or(point.gpu_hours_per_step);
         let gap = match &point.plan.certificate {
@@ -21,16 +27,24 @@ pub fn text(front: &Front, trade: Trade) -> String {
             }
             _ => "0".to_owned(),
         };
-        table.row([
+        let mut row = vec![
             grouped(point.gpus),
             seconds(point.step_time_seconds),
             gib(point.peak_memory_bytes),
             significant(cost * 1000.0),
             gap,
-            degrees(&point.plan.parallel),
-        ]);
+        ];
+        row.extend(
+            moves.then(|| moved(point).map_or_else(|| "-".to_owned(), |moved| gib(moved.total_bytes))),
+        );
+        row.push(degrees(&point.plan.parallel));
+        table.row(row);
     }
     let indented: String = table.text().lines().map(|line| format!("  {line}\n")).collect();
     let stopped = if front.stopped { "; the time was up before all were tried" } else { "" };
     format!("Step time against {}: plans that no other beats in both{stopped}\n\n{indented}", trade.name())
+}
+
+fn moved(point: &Point) -> Option<&Moved> {
+    point.plan.replan.as_ref()?.moved.as_ref()
 }

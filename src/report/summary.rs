@@ -1,6 +1,6 @@
 //! A plan or an estimate, as a person wants to read it in a terminal.
 
-use super::number::{gib, grouped, parameters, seconds, significant};
+use super::number::{gib, grouped, parameters, seconds, signed, significant};
 use crate::plan::Plan;
 use crate::room::tightest;
 use cluster_profiles::{Bytes, Cluster, Seconds};
@@ -64,6 +64,11 @@ fn layout(plan: &Plan) -> String {
     let recomputes: Vec<String> = plan.stages.0.iter().map(|stage| stage.recompute.to_string()).collect();
     if recomputes.iter().any(|recompute| *recompute != recomputes[0]) {
         let _ = writeln!(text, "  recompute by stage  {}", run_lengths(&recomputes));
+    }
+    let offloaded = plan.inputs.runtime.memory.state.optimizer_offload;
+    if offloaded > 0.0 {
+        let _ =
+            writeln!(text, "  offload {:.0} % of the optimizer's state in host memory", offloaded * 100.0);
     }
     text.push_str(&super::hosts::lines(plan));
     text
@@ -264,9 +269,9 @@ pub fn unbalanced_sentence(certificate: &Certificate) -> Option<String> {
 fn alternative_line(alternative: &Alternative, best: Seconds) -> String {
     let slower = (alternative.step_time_seconds / best - 1.0) * 100.0;
     format!(
-        "{} (+{} %)  {}  {}",
+        "{} ({} %)  {}  {}",
         seconds(alternative.step_time_seconds),
-        significant(slower),
+        signed(slower),
         degrees(&alternative.parallel),
         alternative.why
     )

@@ -5,6 +5,7 @@ use super::library::Library;
 use super::value::Value;
 use crate::Wishes;
 use crate::inputs::{self, DEFAULT_RUNTIME, Inputs};
+use crate::offload::Offload;
 use cluster_profiles::{Bytes, Cluster, Precision, catalog};
 use cost_models::{Optimizer, Runtime, Workload};
 use solver::{Constraints, Objective};
@@ -101,6 +102,7 @@ impl Draft {
             launcher: self.launcher.clone(),
             memory_limit_bytes: memory_limit,
             available: None,
+            whole: None,
         };
         Ok(Ready { inputs, wishes: self.wishes(objective)? })
     }
@@ -125,7 +127,8 @@ impl Draft {
             self.forbid.iter().map(String::as_str).chain(unable.iter().copied()).collect();
         let fix: Vec<&str> = self.fix.iter().map(String::as_str).collect();
         let constraints = Constraints::parse(&fix, &forbid).map_err(|error| error.faults.join("; "))?;
-        Ok(Wishes { objective, constraints, time_limit: None, top: 1, ..Wishes::default() })
+        let offload = Some(Offload::Never);
+        Ok(Wishes { objective, constraints, time_limit: None, top: 1, offload, ..Wishes::default() })
     }
 
     fn engine(&self) -> Result<Runtime, String> {

@@ -62,6 +62,7 @@ pub fn plan_on(
         launcher: None,
         memory_limit_bytes: memory_limit,
         available: None,
+        whole: None,
     };
     Some(Plan::new(inputs, parallel.clone(), stages, estimate))
 }

@@ -6,6 +6,7 @@ use crate::layer_cost::{LayerContext, measured};
 use crate::model::Layer;
 use crate::run::TrainingRun;
 use crate::runtime::AttentionKernel;
+use crate::step::host_optimizer::HOST_MEMORY_BANDWIDTH;
 use cluster_profiles::{Basis, Collective, GroupShape, Seconds};
 use serde::{Deserialize, Serialize};
 
@@ -87,6 +88,15 @@ pub(super) fn bases(run: &TrainingRun) -> Vec<(&'static str, &'static str, Strin
     measured_layers(run, &mut bases);
     if let Some(o) = run.cluster.optimizers.iter().find(|o| o.name == run.workload.optimizer.name()) {
         let entry = ("optimizer", word(o.provenance.basis), o.provenance.from.clone());
+        bases.iter_mut().filter(|(kind, ..)| *kind == "optimizer").for_each(|b| *b = entry.clone());
+    }
+    if run.runtime.memory.state.optimizer_offload > 0.0 {
+        let from = format!(
+            "updated on the host: its memory at {:.0} GB/s (assumed), its links: {}",
+            HOST_MEMORY_BANDWIDTH.get() / 1e9,
+            group.node.host.source
+        );
+        let entry = ("optimizer", "assumed", from);
         bases.iter_mut().filter(|(kind, ..)| *kind == "optimizer").for_each(|b| *b = entry.clone());
     }
     bases

@@ -1,5 +1,6 @@
 //! What the cost of a layer depends on besides the layer itself.
 
+use super::memo::Memo;
 use crate::comm::Fabric;
 use crate::compute::Format;
 use crate::model::ModelSpec;
@@ -65,6 +66,8 @@ pub struct LayerContext<'a> {
     pub combined: bool,
     /// What the pipeline rank runs on, where ranks differ.
     pub site: Option<&'a Site>,
+    /// Costs known already, where many layers are costed.
+    pub memo: Option<&'a Memo>,
 }
 
 impl<'a> LayerContext<'a> {
@@ -130,6 +133,7 @@ impl<'a> LayerContext<'a> {
             pipelined: parallel.pp > 1,
             combined: combines(&parallel.schedule),
             site,
+            memo: None,
         }
     }
 

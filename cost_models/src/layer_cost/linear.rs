@@ -22,6 +22,14 @@ pub(super) fn linear_in(
     outputs: f64,
     inputs: f64,
 ) -> Passes {
+    let cost = || products(context, format, tokens, outputs, inputs);
+    match context.memo {
+        Some(memo) => memo.linear((format, tokens, outputs, inputs), cost),
+        None => cost(),
+    }
+}
+
+fn products(context: &LayerContext, format: Format, tokens: f64, outputs: f64, inputs: f64) -> Passes {
     let (gpu, shared) = (context.gpu, context.shared());
     let product = Product { m: tokens, n: outputs, k: inputs };
     let pass = |product: Product, quantised: f64, output_bytes: f64| PassCost {

@@ -87,13 +87,17 @@ fn core(context: &LayerContext, attention: &Attention) -> ForwardBackward {
         qk_dim,
         v_dim,
     };
-    let softmax = |shape: &AttentionShape| {
+    let cost = |shape: &AttentionShape| {
         let kernel = context.runtime.attention;
         if kernel.stores_scores() {
             unfused_attention(gpu, shared, kernel, shape)
         } else {
             fused_attention(gpu, shared, kernel, context.runtime.time.flash_speed, shape)
         }
+    };
+    let softmax = |shape: &AttentionShape| match context.memo {
+        Some(memo) => memo.attention(*shape, || cost(shape)),
+        None => cost(shape),
     };
     let keys = attention.visible_keys(context.seq as u64, true);
     match *attention {

@@ -9,11 +9,13 @@ mod context;
 mod ends;
 mod linear;
 pub mod measured;
+mod memo;
 mod mixer;
 mod parameters;
 mod passes;
 
 pub use context::LayerContext;
+pub use memo::Memo;
 pub use parameters::RankParameters;
 pub use passes::{PassCost, Passes};
 

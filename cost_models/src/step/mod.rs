@@ -8,6 +8,7 @@
 mod closed_form;
 pub mod data_parallel;
 mod error;
+pub mod host_optimizer;
 mod op_costs;
 mod optimizer;
 mod pipeline;

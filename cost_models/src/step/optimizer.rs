@@ -1,5 +1,6 @@
 //! The optimizer step.
 
+use super::host_optimizer::host_update;
 use super::stages::StageCosts;
 use crate::compute::stream;
 use crate::run::TrainingRun;
@@ -7,7 +8,8 @@ use crate::workload::Optimizer;
 use cluster_profiles::{Bytes, Seconds};
 
 /// Time of the optimizer on the rank with the most parameters: reading and writing the state of the parameters it
-/// owns, and the passes over the gradients it holds (norm, zeroing).
+/// owns, and the passes over the gradients it holds (norm, zeroing). What is offloaded is updated on the host
+/// ([`super::host_optimizer`]).
 #[must_use]
 pub fn optimizer_time(run: &TrainingRun, stages: &StageCosts) -> Seconds {
     (0..stages.ranks.max(1)).map(|rank| on_rank(run, stages, rank)).fold(Seconds::ZERO, Seconds::max)
@@ -22,13 +24,16 @@ fn on_rank(run: &TrainingRun, stages: &StageCosts, rank: usize) -> Seconds {
     let sharded = parameters.dense / dense_ranks + parameters.expert / expert_ranks.max(1.0);
     let owned = if parallel.zero_stage >= 1 { sharded } else { parameters.total() };
     let resident = if parallel.zero_stage >= 2 { sharded } else { parameters.total() };
+    let nodes = stages.site(rank).map_or_else(|| run.cluster.main(), |site| &run.cluster.groups[site.group]);
+    let offloaded = owned * run.runtime.memory.state.optimizer_offload.clamp(0.0, 1.0);
+    let host = host_update(&nodes.node, offloaded);
+    let updated = owned - offloaded;
     let measured = run.cluster.optimizers.iter().find(|o| o.name == run.workload.optimizer.name());
     if let Some(measured) = measured {
-        return measured.time * (owned / measured.parameters.max(1.0));
+        return measured.time * (updated / measured.parameters.max(1.0)) + host;
     }
     let state = shared.optimizer_bytes - saved_bytes(run.workload.optimizer);
-    let nodes = stages.site(rank).map_or_else(|| run.cluster.main(), |site| &run.cluster.groups[site.group]);
-    stream(&nodes.gpu, Bytes(state * owned + shared.gradient_pass_bytes * resident))
+    stream(&nodes.gpu, Bytes(state * updated + shared.gradient_pass_bytes * resident)) + host
 }
 
 /// Traffic per parameter that an optimizer saves against Adam with 32-bit state: each byte of state is read and

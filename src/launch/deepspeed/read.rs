@@ -230,10 +230,9 @@ fn expand_zero(draft: &mut Draft) {
     }
     state.live_parameters =
         flags.amount("zero_optimization.stage3_max_live_parameters").map(|count| count as f64);
-    if state.optimizer_offload.is_some() || state.parameter_offload.is_some() {
+    if state.parameter_offload.is_some() {
         draft.assumed.push(
-            "a step without the time of transfers to host memory and of the optimizer there: neither is modelled"
-                .to_owned(),
+            "a step without the time of fetching parameters from host memory: it is not modelled".to_owned(),
         );
     }
     let hpz = flags

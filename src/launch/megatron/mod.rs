@@ -47,6 +47,10 @@ impl Launcher for Megatron {
         reasons
     }
 
+    fn offloads_optimizer(&self) -> bool {
+        true
+    }
+
     fn export(&self, plan: &Plan) -> Result<Exported, LaunchError> {
         Ok(folder(plan, &flags(plan)?))
     }

@@ -1,6 +1,7 @@
 //! Precision, optimizer and the rest of a run as Megatron-LM flags.
 
 use super::Flag;
+use crate::offload::is_used;
 use crate::plan::Plan;
 use cluster_profiles::Precision;
 use cost_models::runtime::AttentionKernel;
@@ -12,6 +13,9 @@ pub fn flags(plan: &Plan, reasons: &mut Vec<String>) -> Vec<Flag> {
     let optimizer_state = plan.inputs.workload.optimizer;
     if optimizer_state == Optimizer::AdamwBf16 && plan.parallel.zero_stage == 0 {
         reasons.push("16-bit optimizer state without the distributed optimizer (ZeRO-1)".to_owned());
+    }
+    if is_used(&plan.inputs) && plan.parallel.zero_stage == 0 {
+        reasons.push("optimizer state in host memory without the distributed optimizer (ZeRO-1)".to_owned());
     }
     if optimizer_state == Optimizer::Muon && plan.parallel.zero_stage >= 2 {
         reasons.push("muon with megatron-fsdp".to_owned());
@@ -78,6 +82,14 @@ fn optimizer(plan: &Plan) -> Vec<Flag> {
         Optimizer::Sgd => vec![Flag::value("--optimizer", "sgd")],
         Optimizer::Muon => vec![Flag::value("--optimizer", "muon")],
     };
+    let offloaded = plan.inputs.runtime.memory.state.optimizer_offload;
+    if offloaded > 0.0 {
+        if workload.optimizer != Optimizer::AdamwBf16 {
+            flags.push(Flag::switch("--use-precision-aware-optimizer"));
+        }
+        flags.push(Flag::switch("--optimizer-cpu-offload"));
+        flags.push(Flag::value("--optimizer-offload-fraction", offloaded));
+    }
     if reduced == Dtype::Bf16 && workload.precision != Precision::Fp16 {
         flags.push(Flag::switch("--grad-reduce-in-bf16"));
     }
