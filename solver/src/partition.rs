@@ -37,6 +37,12 @@ pub trait StageCosts {
     fn confirm(&self, _stage: usize, _layers: &Range<usize>, times: StageTimes) -> Option<StageTimes> {
         Some(times)
     }
+
+    /// Seconds from when a stage's lead is over until the step ends, at least, besides the work of all microbatches: for orders in
+    /// which what lies behind a stage holds it up. They may only grow with the times, and fall with later ends.
+    fn span(&self, _stage: usize, _layers: &Range<usize>, _times: StageTimes) -> f64 {
+        0.0
+    }
 }
 
 /// A chain of layers to be cut into stages.
@@ -93,7 +99,8 @@ impl SplitTable {
     fn best_from(&self, costs: &impl StageCosts, stage: usize, first: usize) -> f64 {
         let mut best = f64::INFINITY;
         for (end, times) in self.stages_from(costs, stage, first) {
-            best = best.min(self.joined(times, self.value(stage + 1, end)));
+            let span = costs.span(stage, &(first..end), times);
+            best = best.min(self.joined(times, span, self.value(stage + 1, end)));
         }
         best
     }
@@ -119,8 +126,8 @@ impl SplitTable {
         .filter_map(|(end, times)| Some((end, times?)))
     }
 
-    fn joined(&self, times: StageTimes, rest: f64) -> f64 {
-        let own = self.chain.microbatches * times.work;
+    fn joined(&self, times: StageTimes, span: f64, rest: f64) -> f64 {
+        let own = span.max(self.chain.microbatches * times.work);
         if rest == 0.0 { own } else { own.max(times.lead + 2.0 * self.chain.hop + rest) }
     }
 
@@ -214,7 +221,9 @@ impl<C: StageCosts> Splits<'_, C> {
         for (end, times) in table.stages_from(self.costs, stage, first) {
             let rest = table.value(stage + 1, end);
             let joined = |times: StageTimes| {
-                let reached = partial.reached.max(partial.lead + table.chain.microbatches * times.work);
+                let span = self.costs.span(stage, &(first..end), times);
+                let own = span.max(table.chain.microbatches * times.work);
+                let reached = partial.reached.max(partial.lead + own);
                 let lead = partial.lead + times.lead + 2.0 * table.chain.hop;
                 (if rest == 0.0 { reached } else { reached.max(lead + rest) }, lead, reached)
             };

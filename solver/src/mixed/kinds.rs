@@ -1,72 +1,79 @@
 //! The kinds of a mixed cluster, one after the other in every order.
 
 use crate::placement::even_twin;
-use crate::problem::Problem;
-use cluster_profiles::{Bytes, Cluster};
+use cluster_profiles::Cluster;
 use cost_models::ParallelConfig;
-use cost_models::sites::{Network, limit_on};
+use cost_models::comm::Way;
+use cost_models::sites::{Network, speed};
 
 /// One kind of nodes as a cluster of its own.
 pub struct Kind {
     /// Its nodes alone, with the best links any of them has.
     pub cluster: Cluster,
-    /// What its GPUs may hold.
-    pub limit: Bytes,
     /// GPUs.
     pub gpus: u64,
+    /// Sustained 16-bit rate of a GPU, by which the slowest of several is known.
+    pub speed: f64,
+    /// Index of its first host in the cluster.
+    first: usize,
 }
 
-/// The kinds of a cluster.
-pub fn kinds(problem: &Problem) -> Vec<Kind> {
-    let cluster = problem.cluster;
-    let of_group = |index: usize| {
-        let group = &cluster.groups[index];
+/// The kinds of a cluster. Where single ways are stated or measured, some may be better than the nodes' own links.
+pub fn kinds(network: &Network) -> Vec<Kind> {
+    let cluster = network.cluster();
+    let best = network.topology().has_own_ways().then(|| network.best());
+    let mut first = 0;
+    let mut kinds = Vec::with_capacity(cluster.groups.len());
+    for group in &cluster.groups {
         let mut own = even_twin(cluster, None);
         own.groups = vec![group.clone()];
         own.domains = Vec::new();
-        Kind {
-            cluster: own,
-            limit: limit_on(cluster, problem.runtime, problem.limit(), index),
-            gpus: u64::from(group.nodes) * u64::from(group.node.gpus),
+        if let Some(Way { bandwidth, latency }) = best {
+            let link = &mut own.groups[0].node.inter;
+            link.bandwidth = link.bandwidth.max(bandwidth);
+            link.latency = link.latency.min(latency);
         }
-    };
-    (0..cluster.groups.len()).map(of_group).collect()
+        let gpus = u64::from(group.nodes) * u64::from(group.node.gpus);
+        kinds.push(Kind { cluster: own, gpus, speed: speed(&group.gpu), first });
+        first += group.nodes as usize;
+    }
+    kinds
 }
 
-/// A row of the cluster's hosts, and the network they make.
+/// A row of the cluster's hosts.
 pub struct Row {
-    /// The cluster with its hosts in this order.
-    pub cluster: Cluster,
+    /// Its hosts, by their index in the cluster.
+    pub hosts: Vec<usize>,
     /// Kind and number of GPUs, in order.
     runs: Vec<(usize, u64)>,
 }
 
 impl Row {
-    /// Kinds one after the other; the same kind may come again.
-    pub fn new(cluster: &Cluster, runs: &[(usize, u64)]) -> Option<Self> {
-        let names = cluster.host_names();
-        let mut starts: Vec<usize> = Vec::new();
-        let mut first = 0;
-        for group in &cluster.groups {
-            starts.push(first);
-            first += group.nodes as usize;
-        }
-        let mut hosts = Vec::with_capacity(names.len());
-        for &(kind, gpus) in runs {
-            let each = u64::from(cluster.groups[kind].node.gpus);
-            if !gpus.is_multiple_of(each) {
+    /// Kinds one after the other; the same kind may come again. None if a kind has no such number of whole hosts left.
+    pub fn new(kinds: &[Kind], runs: &[(usize, u64)]) -> Option<Self> {
+        let mut next: Vec<usize> = kinds.iter().map(|kind| kind.first).collect();
+        let mut hosts = Vec::new();
+        for &(index, gpus) in runs {
+            let kind = &kinds[index];
+            let each = u64::from(kind.cluster.main().node.gpus);
+            let end = next[index] + (gpus / each) as usize;
+            if !gpus.is_multiple_of(each) || end > kind.first + kind.cluster.main().nodes as usize {
                 return None;
             }
-            let count = (gpus / each) as usize;
-            hosts.extend_from_slice(names.get(starts[kind]..starts[kind] + count)?);
-            starts[kind] += count;
+            hosts.extend(next[index]..end);
+            next[index] = end;
         }
-        Some(Self { cluster: cluster.arranged(&hosts).ok()?, runs: runs.to_vec() })
+        Some(Self { hosts, runs: runs.to_vec() })
     }
 
     /// The kinds in the ranks of every stage, each kind once.
     pub fn kinds_of_stages(&self, parallel: &ParallelConfig) -> Vec<Vec<usize>> {
-        let size = parallel.world_size() / u64::from(parallel.pp.max(1));
+        self.kinds_of(parallel.pp, parallel.world_size())
+    }
+
+    /// The kinds in the ranks of each of so many stages.
+    pub fn kinds_of(&self, stages: u32, world: u64) -> Vec<Vec<usize>> {
+        let size = world / u64::from(stages.max(1));
         let stage = |rank: u64| {
             let (from, to) = (rank * size, (rank + 1) * size);
             let mut first = 0;
@@ -79,12 +86,7 @@ impl Row {
             }
             kinds
         };
-        (0..u64::from(parallel.pp)).map(stage).collect()
-    }
-
-    /// The network of the row.
-    pub fn network(&self) -> Option<Network<'_>> {
-        Network::new(&self.cluster).ok()
+        (0..u64::from(stages)).map(stage).collect()
     }
 }
 

@@ -3,15 +3,21 @@
 //! A kind is a group of equal nodes. Ranks fill the hosts in order, so that an order of the kinds says which GPUs form
 //! which stage; a stage waits for the slowest GPU it holds, and fits if it fits the smallest.
 //!
-//! 1. Every set of kinds is planned: slow GPUs may be better left out. One kind alone is planned as ever.
-//! 2. Several kinds: for every mesh the kinds come one after the other in each order, and in the order that HiGHS finds
-//!    where layers may be shared freely ([`program`]).
-//! 3. For each of these the layers are split exactly ([`crate::partition`]) by the speed of each stage's GPUs, best bound
-//!    first, and simulated until no bound is below the best.
+//! 1. Every kind alone is planned as ever: the others may be better left out, and what is found is there when a limit comes.
+//! 2. All sets of several kinds are searched together ([`search`]): meshes by a bound on work that is shared at will
+//!    ([`part`]), then layouts with the kinds one after the other in each order.
+//! 3. For each of these the layers are split exactly ([`split`]) by the speed of each stage's GPUs and simulated until no bound
+//!    is below the best. The best plans are tried once more in the order that HiGHS finds where layers may be shared freely
+//!    ([`program`]).
 
 mod kinds;
+mod order;
+mod part;
 pub mod program;
+mod queue;
 mod search;
+mod split;
+mod stages;
 
 use crate::certificate::Certificate;
 use crate::leaf::Candidate;
@@ -19,20 +25,39 @@ use crate::observer::Observer;
 use crate::problem::{Problem, ProblemError};
 use crate::solution::{Alternative, Outcome, Solution};
 use crate::space::Pruned;
+use crate::times::run_of;
+use crate::units::Units;
 use cluster_profiles::Cluster;
-use cost_models::sites::limit_of_part;
+use cost_models::estimate;
+use cost_models::sites::{Network, limit_of_part};
+use kinds::{Kind, kinds};
+use part::Part;
+use queue::Limits;
+use split::Choice;
 use std::time::Instant;
 
 /// Kinds up to which every set of them is planned.
 const MOST_KINDS: usize = 4;
 
-/// What became of one set of kinds.
+/// A plan and the hosts it runs on.
+type Plan = (Candidate, Cluster);
+
+/// What became of all sets of kinds.
 struct Tried {
-    plans: Vec<(Candidate, Cluster)>,
+    plans: Vec<Plan>,
     bound: f64,
     considered: u64,
     pruned: Pruned,
     simulated: u64,
+    stopped: bool,
+}
+
+/// Some of the kinds.
+struct Set {
+    /// Which.
+    ids: Vec<usize>,
+    /// Their hosts.
+    cluster: Cluster,
 }
 
 /// The best layout on the best set of kinds.
@@ -44,35 +69,41 @@ pub fn solve(
     observer: &dyn Observer,
     deadline: Option<Instant>,
 ) -> Result<Outcome, ProblemError> {
-    let mut tried: Vec<Tried> = Vec::new();
+    let sets = sets(problem.cluster);
+    let limit = |set: &Set| limit_of_part(&set.cluster, problem.cluster, problem.runtime, problem.limit());
+    let own = |set| Problem { memory_limit: Some(limit(set)), ..part_of(problem, &set.cluster) };
+    let problems: Vec<Problem> = sets.iter().map(own).collect();
+    let mut tried = Tried {
+        plans: Vec::new(),
+        bound: f64::INFINITY,
+        considered: 0,
+        pruned: Pruned::new(),
+        simulated: 0,
+        stopped: false,
+    };
     let mut refusal = None;
-    for cluster in subsets(problem.cluster) {
-        let late = observer.cancelled() || deadline.is_some_and(|deadline| Instant::now() >= deadline);
-        if late && !tried.is_empty() {
-            tried.push(Tried::nothing(0.0));
-            break;
-        }
-        let best = best_value(&tried);
-        let limit = limit_of_part(&cluster, problem.cluster, problem.runtime, problem.limit());
-        let own =
-            Problem { cluster: &cluster, available: None, memory_limit: Some(limit), ..problem.clone() };
-        if cluster.is_homogeneous() {
-            match single(&own, observer, deadline)? {
-                Ok(found) => tried.push(found),
-                Err(outcome) => refusal = refusal.or(Some(outcome)),
-            }
-        } else {
-            tried.push(search::search(&own, observer, deadline, best));
+    for own in problems.iter().filter(|own| own.cluster.is_homogeneous()) {
+        if let Err(reason) = tried.add_single(own, observer, deadline) {
+            refusal = refusal.or(Some(reason));
         }
     }
-    let Some(solution) = answer(problem, tried) else {
-        return Ok(refusal.unwrap_or(Outcome::Stopped { considered: 0 }));
-    };
-    Ok(Outcome::Solved(Box::new(solution)))
+    let limits = Limits { observer, deadline, cutoff: tried.best() };
+    tried.add_joint(&sets, &problems, &limits);
+    let (considered, stopped) = (tried.considered, tried.stopped);
+    match (tried.answer(problem), refusal.filter(|_| !stopped)) {
+        (Some(solution), _) => Ok(Outcome::Solved(Box::new(solution))),
+        (None, Some(Ok(outcome))) => Ok(outcome),
+        (None, Some(Err(error))) => Err(error),
+        (None, None) => Ok(Outcome::Stopped { considered }),
+    }
 }
 
-/// All kinds together, then every other set of them.
-fn subsets(cluster: &Cluster) -> Vec<Cluster> {
+fn part_of<'a>(problem: &Problem<'a>, cluster: &'a Cluster) -> Problem<'a> {
+    Problem { cluster, available: None, ..problem.clone() }
+}
+
+/// All kinds together, then every other set of them, the largest first.
+fn sets(cluster: &Cluster) -> Vec<Set> {
     let count = cluster.groups.len();
     let all = (1usize << count.min(MOST_KINDS)) - 1;
     let mut sets: Vec<usize> = if count <= MOST_KINDS { (1..all).collect() } else { Vec::new() };
@@ -80,75 +111,122 @@ fn subsets(cluster: &Cluster) -> Vec<Cluster> {
     let names = cluster.host_names();
     let parts = sets.into_iter().filter_map(|set| {
         let mut first = 0;
-        let mut hosts = Vec::new();
+        let (mut hosts, mut ids) = (Vec::new(), Vec::new());
         for (index, group) in cluster.groups.iter().enumerate() {
             let end = first + group.nodes as usize;
             if set & (1 << index) != 0 {
                 hosts.extend_from_slice(&names[first..end]);
+                ids.push(index);
             }
             first = end;
         }
-        cluster.arranged(&hosts).ok()
+        Some(Set { ids, cluster: cluster.arranged(&hosts).ok()? })
     });
-    std::iter::once(cluster.clone()).chain(parts).collect()
-}
-
-fn best_value(tried: &[Tried]) -> f64 {
-    let plans = tried.iter().flat_map(|tried| &tried.plans);
-    plans.map(|(candidate, _)| candidate.value).fold(f64::INFINITY, f64::min)
+    std::iter::once(Set { ids: (0..count).collect(), cluster: cluster.clone() }).chain(parts).collect()
 }
 
 impl Tried {
-    fn nothing(bound: f64) -> Self {
-        Self { plans: Vec::new(), bound, considered: 0, pruned: Pruned::new(), simulated: 0 }
+    fn best(&self) -> f64 {
+        self.plans.iter().map(|(candidate, _)| candidate.value).fold(f64::INFINITY, f64::min)
+    }
+
+    /// Plans one kind alone.
+    fn add_single(
+        &mut self,
+        problem: &Problem,
+        observer: &dyn Observer,
+        deadline: Option<Instant>,
+    ) -> Result<(), Result<Outcome, ProblemError>> {
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let outcome = crate::solve::solve(&Problem { time_limit: left, ..problem.clone() }, observer);
+        let solution = match outcome {
+            Ok(Outcome::Solved(solution)) => solution,
+            Ok(Outcome::Stopped { considered }) => {
+                self.considered += considered;
+                self.bound = 0.0;
+                self.stopped = true;
+                return Ok(());
+            }
+            other => return Err(other),
+        };
+        let Solution { parallel, stages, estimate, cluster, certificate, .. } = *solution;
+        let step = estimate.step_time_seconds;
+        let value = problem.objective.value(&cluster, step, step);
+        self.bound = self.bound.min(value * (1.0 - certificate.gap));
+        self.add_counts(certificate.considered, certificate.pruned, certificate.simulated);
+        self.plans.push((Candidate { value, parallel, stages, estimate }, cluster));
+        Ok(())
+    }
+
+    fn add_counts(&mut self, considered: u64, pruned: Pruned, simulated: u64) {
+        self.considered += considered;
+        self.simulated += simulated;
+        pruned.into_iter().for_each(|(rule, layouts)| *self.pruned.entry(rule).or_default() += layouts);
+    }
+
+    /// Plans several kinds together.
+    fn add_joint(&mut self, sets: &[Set], problems: &[Problem], limits: &Limits) {
+        let joint: Vec<(&Set, &Problem)> =
+            sets.iter().zip(problems).filter(|(_, own)| !own.cluster.is_homogeneous()).collect();
+        let networks: Vec<Option<Network>> =
+            joint.iter().map(|(_, own)| Network::new(own.cluster).ok()).collect();
+        let kinds: Vec<Vec<Kind>> =
+            networks.iter().map(|network| network.as_ref().map_or_else(Vec::new, kinds)).collect();
+        let Some(units) = joint.first().map(|(_, own)| Units::new(own.model)) else { return };
+        let known = joint.iter().zip(&networks).zip(&kinds);
+        let parts: Vec<Part> = known
+            .filter_map(|(((set, own), network), kinds)| {
+                Some(Part::new(own, &units, kinds, &set.ids, network.as_ref()?))
+            })
+            .collect();
+        let found = search::search(&parts, limits);
+        self.bound = self.bound.min(found.bound);
+        self.add_counts(found.considered, found.pruned, found.simulated);
+        self.stopped |= found.stopped;
+        let plans = found.plans.into_iter().filter_map(|(part, choice)| planned(&parts[part], choice));
+        self.plans.extend(plans);
+    }
+
+    fn answer(self, problem: &Problem) -> Option<Solution> {
+        let mut plans = self.plans;
+        plans.sort_by(|a, b| a.0.value.total_cmp(&b.0.value));
+        let mut ranked = plans.into_iter();
+        let (best, cluster) = ranked.next().filter(|(best, _)| best.value.is_finite())?;
+        let step = best.estimate.step_time_seconds;
+        let certificate = Certificate {
+            considered: self.considered,
+            pruned: self.pruned,
+            simulated: self.simulated,
+            ..Certificate::new(best.value, self.bound.min(best.value), step)
+        };
+        let mut alternatives: Vec<Alternative> = Vec::new();
+        for (other, _) in ranked {
+            let known = alternatives.iter().any(|own| own.parallel == other.parallel);
+            if other.parallel != best.parallel && !known {
+                alternatives.push(Alternative::new(other, &best.estimate));
+            }
+        }
+        alternatives.truncate(problem.top.saturating_sub(1));
+        Some(Solution {
+            alternatives,
+            parallel: best.parallel,
+            stages: best.stages,
+            estimate: best.estimate,
+            cluster,
+            certificate,
+        })
     }
 }
 
-/// One kind alone.
-fn single(
-    problem: &Problem,
-    observer: &dyn Observer,
-    deadline: Option<Instant>,
-) -> Result<Result<Tried, Outcome>, ProblemError> {
-    let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-    let outcome = crate::solve::solve(&Problem { time_limit: left, ..problem.clone() }, observer)?;
-    let Outcome::Solved(solution) = outcome else { return Ok(Err(outcome)) };
-    let Solution { parallel, stages, estimate, cluster, certificate, .. } = *solution;
-    let busy = estimate.step_time_seconds;
-    let value = problem.objective.value(&cluster, estimate.step_time_seconds, busy);
-    Ok(Ok(Tried {
-        bound: value * (1.0 - certificate.gap),
-        considered: certificate.considered,
-        pruned: certificate.pruned,
-        simulated: certificate.simulated,
-        plans: vec![(Candidate { value, parallel, stages, estimate }, cluster)],
-    }))
-}
-
-fn answer(problem: &Problem, tried: Vec<Tried>) -> Option<Solution> {
-    let bound = tried.iter().map(|tried| tried.bound).fold(f64::INFINITY, f64::min);
-    let considered = tried.iter().map(|tried| tried.considered).sum();
-    let simulated = tried.iter().map(|tried| tried.simulated).sum();
-    let mut pruned = Pruned::new();
-    let mut plans = Vec::new();
-    for own in tried {
-        own.pruned.into_iter().for_each(|(rule, layouts)| *pruned.entry(rule).or_default() += layouts);
-        plans.extend(own.plans);
-    }
-    plans.sort_by(|a, b| a.0.value.total_cmp(&b.0.value));
-    let mut ranked = plans.into_iter();
-    let (best, cluster) = ranked.next().filter(|(best, _)| best.value.is_finite())?;
-    let step = best.estimate.step_time_seconds;
-    let certificate =
-        Certificate { considered, pruned, simulated, ..Certificate::new(best.value, bound, step) };
-    let others = ranked.filter(|(other, _)| other.parallel != best.parallel);
-    let others = others.take(problem.top.saturating_sub(1));
-    Some(Solution {
-        alternatives: others.map(|(other, _)| Alternative::new(other, &best.estimate)).collect(),
-        parallel: best.parallel,
-        stages: best.stages,
-        estimate: best.estimate,
-        cluster,
-        certificate,
-    })
+/// The plan of a choice: its hosts in rank order, and the estimate on them.
+fn planned(part: &Part, choice: Choice) -> Option<Plan> {
+    let names = part.problem.cluster.host_names();
+    let hosts: Vec<String> = choice.hosts.iter().map(|&host| names[host].clone()).collect();
+    let cluster = part.problem.cluster.arranged(&hosts).ok()?;
+    let Choice { parallel, stages, .. } = choice;
+    let run = run_of(part.problem, &parallel, &stages);
+    let mut prediction = estimate(&cost_models::TrainingRun { cluster: &cluster, ..run }).ok()?;
+    prediction.fits = true;
+    let value = part.value(prediction.step_time_seconds.get());
+    Some((Candidate { value, parallel, stages, estimate: prediction }, cluster))
 }
