@@ -101,7 +101,84 @@ fn what_is_wrong_with_links_and_hosts_is_said() {
     assert!(matrix("[[0, nan], [48, 0]]").contains("bandwidth_gb_per_second"));
     assert!(matrix("[[0, 0], [48, 0]]").contains("from `h0` to `h1`"));
     assert!(matrix("[[0, 48000], [48, 0]]").contains("unit"));
+}
+
+#[test]
+fn a_host_whose_links_are_dead_is_named_and_left_out() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let base = std::fs::read_to_string(profile("slow-pair.toml")).expect("a profile");
+    let base = base.split("[[links]]").next().expect("a start");
     let apart = format!("{base}\n[[links]]\nbetween = [\"h2\", \"leaf0\"]\nbroken = true\nsource = \"x\"\n");
     std::fs::write(folder.path().join("apart.toml"), apart).expect("written");
-    assert!(refused("apart.toml", &[]).contains("reach each other"));
+    let more = ["--gpus", "32", "--global-batch", "64"];
+    let made = plan("llama-3.1-8b", "apart.toml", &more, folder.path());
+    assert!(!names(&made["placement"]["hosts"]).contains(&"h2".to_owned()), "{}", made["placement"]["hosts"]);
+    // All eight are asked for: seven work, and the text says which does not.
+    let inputs = ["plan", "--model", "llama-3.1-8b", "--cluster", "apart.toml", "--seq-len", "4096"];
+    let output = meshwright(&[&inputs[..], &["--global-batch", "56"]].concat(), folder.path());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let shown = text(&output.stdout);
+    assert!(shown.contains("on 56 x H100") && shown.contains("left out: h2"), "{shown}");
+    assert!(shown.contains("host h2 is left out: no link to the other hosts works"), "{shown}");
+}
+
+/// Rates of 64 hosts in four leaves: two hosts with a slow network interface, a leaf with slow uplinks, a dead pair.
+fn pairs_with_faults() -> String {
+    let mut csv = "from,to,rail,bandwidth_gb_per_second\n".to_owned();
+    let mut state = 9_u64;
+    let mut noise = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        0.95 + 0.1 * ((state >> 11) as f64 / (1_u64 << 53) as f64)
+    };
+    for from in 0..64 {
+        for to in (0..64).filter(|to| *to != from) {
+            for rail in 0..8 {
+                let slow = |host, rail| matches!((host, rail), (17, 3) | (40, 6));
+                let own: f64 = if slow(from, rail) || slow(to, rail) { 20.0 } else { 48.5 };
+                let rate = if (from / 16 == 2) == (to / 16 == 2) { own } else { own.min(24.0) };
+                let dead = rail == 1 && matches!((from, to), (5, 9) | (9, 5));
+                csv +=
+                    &format!("node-{from},node-{to},{rail},{:.3}\n", if dead { 0.0 } else { rate * noise() });
+            }
+        }
+    }
+    csv
+}
+
+#[test]
+fn a_plan_on_imported_pairs_walks_around_their_faults() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let leaves: String = (0..4)
+        .map(|leaf| format!("SwitchName=leaf{leaf} Nodes=node-[{}-{}]\n", leaf * 16, leaf * 16 + 15))
+        .collect();
+    std::fs::write(folder.path().join("pairs.csv"), pairs_with_faults()).expect("written");
+    std::fs::write(folder.path().join("topology.conf"), leaves).expect("written");
+    for words in [
+        "slurm topology.conf --base dgx-h100 --out base.toml",
+        "pairs pairs.csv --base base.toml --out faults.toml",
+    ] {
+        let args: Vec<&str> = ["profile", "import"].into_iter().chain(words.split(' ')).collect();
+        let output = meshwright(&args, folder.path());
+        assert!(output.status.success(), "{}", text(&output.stderr));
+    }
+    // As many hosts as there are, with a layout whose stages are as large as a leaf.
+    let more = ["--global-batch", "512", "--fix", "tp=4,pp=4,cp=1"];
+    let made = plan("llama-3.1-70b", "faults.toml", &more, folder.path());
+    let hosts = names(&made["placement"]["hosts"]);
+    assert_eq!(hosts.len(), 64);
+    let place = |host: &str| hosts.iter().position(|own| own == host).expect("it is used");
+    let (five, nine) = (place("node-5"), place("node-9"));
+    assert_ne!(five / 16, nine / 16, "the dead pair shares a stage: {hosts:?}");
+    let neighbours = (five / 16).abs_diff(nine / 16) == 1 || (five / 16).abs_diff(nine / 16) == 3;
+    assert!(five % 16 != nine % 16 || !neighbours, "the dead pair hands microbatches on: {hosts:?}");
+    let of_leaf =
+        |host: &String| host.trim_start_matches("node-").parse::<usize>().expect("a number") / 16 == 2;
+    let crossing = hosts.chunks(16).filter(|stage| stage.iter().any(of_leaf) && !stage.iter().all(of_leaf));
+    assert_eq!(crossing.count(), 0, "gradients cross the slow uplinks: {hosts:?}");
+    // Four hosts may be left out.
+    let spare = ["--gpus", "480", "--global-batch", "480", "--fix", "tp=4,pp=4,cp=1"];
+    let made = plan("llama-3.1-70b", "faults.toml", &spare, folder.path());
+    let left = names(&made["placement"]["spare"]);
+    assert_eq!(left.len(), 4, "{left:?}");
+    assert!(["node-17", "node-40"].iter().all(|slow| left.contains(&(*slow).to_owned())), "{left:?}");
 }

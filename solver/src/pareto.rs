@@ -91,7 +91,8 @@ fn over_sizes(problem: &Problem, observer: &dyn Observer, deadline: Option<Insta
     let mut front = Front::default();
     let mut fastest = f64::INFINITY;
     for cluster in sizes(problem.cluster) {
-        let sized = Problem { cluster: &cluster, ..problem.clone() };
+        let hosts = problem.available.unwrap_or(problem.cluster);
+        let sized = Problem { cluster: &cluster, available: Some(hosts), ..problem.clone() };
         let Some((solution, stopped)) = solved(&sized, &cluster, observer, deadline, fastest) else {
             if observer.cancelled() || deadline.is_some_and(|deadline| Instant::now() >= deadline) {
                 front.stopped = true;
@@ -137,6 +138,9 @@ fn solved(
     deadline: Option<Instant>,
     cutoff: f64,
 ) -> Option<(Solution, bool)> {
+    if !problem.available.unwrap_or(cluster).is_even() {
+        return placed(problem, observer, deadline, cutoff);
+    }
     let found = run(problem, observer, deadline, cutoff);
     let stopped = found.stopped;
     if found.best.is_empty() {
@@ -146,6 +150,20 @@ fn solved(
         Outcome::Solved(solution) => Some((*solution, stopped)),
         _ => None,
     }
+}
+
+/// The same where it matters which host takes which place.
+fn placed(
+    problem: &Problem,
+    observer: &dyn Observer,
+    deadline: Option<Instant>,
+    cutoff: f64,
+) -> Option<(Solution, bool)> {
+    let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+    let outcome = crate::solve(&Problem { time_limit: left, ..problem.clone() }, observer);
+    let Ok(Outcome::Solved(solution)) = outcome else { return None };
+    let stopped = observer.cancelled() || deadline.is_some_and(|deadline| Instant::now() >= deadline);
+    (solution.estimate.step_time_seconds.get() < cutoff).then_some((*solution, stopped))
 }
 
 fn peak(solution: &Solution) -> Bytes {

@@ -28,6 +28,21 @@ pub fn solve(problem: &Problem, observer: &dyn Observer) -> Result<Outcome, Prob
     if !contradictions.is_empty() {
         return Ok(Outcome::Infeasible(Box::new(contradicted(problem, &contradictions))));
     }
+    let fault = |error: cluster_profiles::ProfileError| ProblemError { faults: vec![error.to_string()] };
+    let Some(reach) = placement::Reach::of(problem).map_err(fault)? else {
+        return solve_connected(problem, observer);
+    };
+    let used = reach.used(problem);
+    let connected = Problem { cluster: &used, available: Some(&reach.together), ..problem.clone() };
+    let mut outcome = solve_connected(&connected, observer)?;
+    if let Outcome::Solved(solution) = &mut outcome {
+        solution.estimate.warnings.push(reach.warning());
+    }
+    Ok(outcome)
+}
+
+/// The best layout on hosts that all reach each other.
+fn solve_connected(problem: &Problem, observer: &dyn Observer) -> Result<Outcome, ProblemError> {
     let deadline = problem.time_limit.and_then(|limit| Instant::now().checked_add(limit));
     let hosts = problem.available.unwrap_or(problem.cluster);
     if hosts.is_homogeneous() && !hosts.is_even() {
@@ -36,20 +51,21 @@ pub fn solve(problem: &Problem, observer: &dyn Observer) -> Result<Outcome, Prob
     if !hosts.is_homogeneous() {
         return mixed::solve(problem, observer, deadline);
     }
-    let (cluster, found) = find(problem, observer, deadline);
+    let (cluster, found) = find(problem, observer, deadline, f64::INFINITY);
     Ok(answer(problem, cluster, found))
 }
 
-/// The best layouts, and the cluster they run on.
+/// The best layouts whose value is below the cutoff, and the cluster they run on.
 pub(crate) fn find(
     problem: &Problem,
     observer: &dyn Observer,
     deadline: Option<Instant>,
+    cutoff: f64,
 ) -> (Cluster, Found) {
     if problem.objective.may_leave_gpus_idle() {
-        return search_sizes(problem, observer, deadline);
+        return search_sizes(problem, observer, deadline, cutoff);
     }
-    (problem.cluster.clone(), run(problem, observer, deadline, f64::INFINITY))
+    (problem.cluster.clone(), run(problem, observer, deadline, cutoff))
 }
 
 /// The layouts of a problem.
@@ -80,12 +96,16 @@ pub(crate) fn run(
 }
 
 /// Searches clusters of rising size and keeps the best.
-fn search_sizes(problem: &Problem, observer: &dyn Observer, deadline: Option<Instant>) -> (Cluster, Found) {
+fn search_sizes(
+    problem: &Problem,
+    observer: &dyn Observer,
+    deadline: Option<Instant>,
+    limit: f64,
+) -> (Cluster, Found) {
     let mut best: Option<(Cluster, Found)> = None;
     let mut total: Option<Found> = None;
     for cluster in sizes(problem.cluster) {
-        let cutoff =
-            best.as_ref().and_then(|(_, found)| found.best.first()).map_or(f64::INFINITY, |c| c.value);
+        let cutoff = best.as_ref().and_then(|(_, found)| found.best.first()).map_or(limit, |c| c.value);
         let found = run(&Problem { cluster: &cluster, ..problem.clone() }, observer, deadline, cutoff);
         let stopped = found.stopped;
         total = Some(add(total, &found));

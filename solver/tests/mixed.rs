@@ -12,7 +12,9 @@ use cost_models::{
 };
 use solver::highs::MipOptions;
 use solver::mixed::program::{StageKinds, assign};
-use solver::{Outcome, Problem, Silent, Solution, solve};
+use solver::{Observer, Outcome, Problem, Progress, Silent, Solution, solve};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 struct Random(u64);
 
@@ -160,7 +162,10 @@ fn brute_force(problem: &Problem, blocks: u64) -> f64 {
             }
             let share = problem.workload.global_batch / dp;
             for micro in (1..=share).filter(|micro| share.is_multiple_of(*micro)) {
-                for (sequence_parallel, zero, recompute) in variants() {
+                let able = |(sequence, zero, _): &(bool, u8, Recompute)| {
+                    (tp > 1 || !*sequence) && (dp * cp > 1 || *zero == 0)
+                };
+                for (sequence_parallel, zero, recompute) in variants().into_iter().filter(able) {
                     let parallel = ParallelConfig {
                         tp: tp as u32,
                         pp: pp as u32,
@@ -270,6 +275,7 @@ fn search_is_exact(cases: usize) {
         }
         match solved(&problem) {
             Some(solution) => {
+                assert_eq!(solution.certificate.gap, 0.0, "case {case}: {:?}", solution.certificate);
                 let value = solution.estimate.step_time_seconds.get();
                 let certificate = &solution.certificate;
                 assert!(
@@ -286,7 +292,7 @@ fn search_is_exact(cases: usize) {
 
 #[test]
 fn the_search_finds_what_brute_force_through_the_estimate_does() {
-    search_is_exact(2);
+    search_is_exact(12);
 }
 
 #[test]
@@ -331,6 +337,73 @@ fn faster_gpus_get_more_layers_and_memory_is_that_of_each_kind() {
     let (fast, slow) = (layers("h100-sxm-80gb"), layers("a100-sxm-80gb"));
     assert!(!fast.is_empty() && !slow.is_empty(), "{:?}", solution.parallel);
     assert!(mean(&fast) > 1.3 * mean(&slow), "{fast:?} {slow:?}");
+}
+
+/// Counts what is reported, and cancels after so many reports.
+struct Watch {
+    reports: AtomicU64,
+    most: u64,
+}
+
+impl Observer for Watch {
+    fn progress(&self, progress: Progress) {
+        assert!(progress.best.is_none_or(|best| best.is_finite() && best > 0.0));
+        self.reports.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn cancelled(&self) -> bool {
+        self.reports.load(Ordering::Relaxed) >= self.most
+    }
+}
+
+/// 70B on 16 nodes of four kinds.
+fn four_kinds() -> Cluster {
+    let sizes = [("h100-sxm-80gb", 6, 8), ("h200", 4, 8), ("a100-sxm-80gb", 4, 8), ("l40s", 2, 8)];
+    cluster(&sizes)
+}
+
+#[test]
+fn limits_are_kept_and_answered_with_the_best_so_far() {
+    let (cluster, model) =
+        (four_kinds(), cost_models::model::catalog::get("llama-3.1-70b").expect("a model"));
+    let (workload, runtime) = (workload(128), Runtime::named("megatron-core").expect("a catalogue runtime"));
+    let problem = Problem::new(&model, &cluster, &workload, &runtime);
+    let whole = solved(&problem).expect("it fits");
+    let check = |solution: &Solution| {
+        let certificate = &solution.certificate;
+        assert!(solution.estimate.fits);
+        assert!(certificate.bound_seconds <= whole.estimate.step_time_seconds, "{certificate:?}");
+        assert!(solution.estimate.step_time_seconds >= whole.certificate.bound_seconds, "{certificate:?}");
+    };
+    for limit in [0, 1, 20] {
+        let start = std::time::Instant::now();
+        let limited = Problem { time_limit: Some(Duration::from_millis(limit)), ..problem.clone() };
+        check(&solved(&limited).expect("a first plan"));
+        assert!(start.elapsed() < Duration::from_secs(20), "{limit} ms took {:?}", start.elapsed());
+    }
+    for most in [1, 3, 8] {
+        let watch = Watch { reports: AtomicU64::new(0), most };
+        let Ok(Outcome::Solved(solution)) = solve(&problem, &watch) else { panic!("a plan was known") };
+        assert!(watch.reports.load(Ordering::Relaxed) >= most);
+        check(&solution);
+    }
+}
+
+#[test]
+fn a_model_too_large_for_one_kind_has_a_first_plan_on_several() {
+    let cluster = cluster(&[("a100-sxm-40gb", 2, 8), ("l40s", 2, 8)]);
+    let model = cost_models::model::catalog::get("llama-3.1-70b").expect("a model");
+    let (workload, runtime) = (workload(32), Runtime::named("megatron-core").expect("a catalogue runtime"));
+    let problem = Problem::new(&model, &cluster, &workload, &runtime);
+    let whole = solved(&problem);
+    let limited = Problem { time_limit: Some(Duration::ZERO), ..problem.clone() };
+    match (whole, solve(&limited, &Silent).expect("no fault")) {
+        (Some(whole), Outcome::Solved(first)) => {
+            assert!(first.estimate.step_time_seconds >= whole.certificate.bound_seconds);
+        }
+        (None, other) => assert!(!matches!(other, Outcome::Solved(_)), "{other:?}"),
+        (Some(_), other) => assert!(matches!(other, Outcome::Stopped { .. }), "{other:?}"),
+    }
 }
 
 #[test]

@@ -23,7 +23,7 @@ pub fn text(plan: &Plan) -> String {
 fn header(plan: &Plan) -> String {
     let inputs = &plan.inputs;
     let cluster = &inputs.cluster;
-    let gpus = kinds(cluster);
+    let gpus = hardware(cluster);
     let active = match plan.parameters_active == plan.parameters_total {
         true => String::new(),
         false => format!(", {} active", parameters(plan.parameters_active)),
@@ -42,7 +42,8 @@ fn header(plan: &Plan) -> String {
 }
 
 /// The GPUs by kind, in rank order: `32 x H100-SXM-80GB + 16 x L40S`.
-fn kinds(cluster: &Cluster) -> String {
+#[must_use]
+pub fn hardware(cluster: &Cluster) -> String {
     let mut kinds: Vec<(&str, u64)> = Vec::new();
     for group in &cluster.groups {
         let gpus = u64::from(group.nodes) * u64::from(group.node.gpus);
@@ -151,6 +152,9 @@ fn prediction(plan: &Plan) -> String {
     }
     text.push_str(&time_line(plan));
     text.push_str(&memory_line(&heaviest));
+    for warning in &estimate.warnings {
+        let _ = writeln!(text, "  warning {warning}");
+    }
     text
 }
 

@@ -3,13 +3,15 @@
 //! A kind is a group of equal nodes. Ranks fill the hosts in order, so that an order of the kinds says which GPUs form
 //! which stage; a stage waits for the slowest GPU it holds, and fits if it fits the smallest.
 //!
-//! 1. Every kind alone is planned as ever: the others may be better left out, and what is found is there when a limit comes.
-//! 2. All sets of several kinds are searched together ([`search`]): meshes by a bound on work that is shared at will
-//!    ([`part`]), then layouts with the kinds one after the other in each order.
+//! 1. Every kind alone gives a first plan, which is there when a limit comes.
+//! 2. All sets of kinds are searched together ([`search`]): meshes by a bound on work that is shared at will ([`part`]), then
+//!    layouts with the kinds one after the other in each order. Kinds alone, where the others may be better left out, are
+//!    planned as ever ([`alone`]).
 //! 3. For each of these the layers are split exactly ([`split`]) by the speed of each stage's GPUs and simulated until no bound
 //!    is below the best. The best plans are tried once more in the order that HiGHS finds where layers may be shared freely
 //!    ([`program`]).
 
+mod alone;
 mod kinds;
 mod order;
 mod part;
@@ -43,6 +45,7 @@ const MOST_KINDS: usize = 4;
 type Plan = (Candidate, Cluster);
 
 /// What became of all sets of kinds.
+#[derive(Default)]
 struct Tried {
     plans: Vec<Plan>,
     bound: f64,
@@ -50,6 +53,8 @@ struct Tried {
     pruned: Pruned,
     simulated: u64,
     stopped: bool,
+    /// Why a kind alone has no plan.
+    refusal: Option<Result<Outcome, ProblemError>>,
 }
 
 /// Some of the kinds.
@@ -73,27 +78,15 @@ pub fn solve(
     let limit = |set: &Set| limit_of_part(&set.cluster, problem.cluster, problem.runtime, problem.limit());
     let own = |set| Problem { memory_limit: Some(limit(set)), ..part_of(problem, &set.cluster) };
     let problems: Vec<Problem> = sets.iter().map(own).collect();
-    let mut tried = Tried {
-        plans: Vec::new(),
-        bound: f64::INFINITY,
-        considered: 0,
-        pruned: Pruned::new(),
-        simulated: 0,
-        stopped: false,
-    };
-    let mut refusal = None;
-    for own in problems.iter().filter(|own| own.cluster.is_homogeneous()) {
-        if let Err(reason) = tried.add_single(own, observer, deadline) {
-            refusal = refusal.or(Some(reason));
-        }
-    }
+    let single = problems.iter().filter(|own| own.cluster.is_homogeneous());
+    let mut tried =
+        Tried { plans: single.filter_map(|own| alone::first(own, observer)).collect(), ..Tried::default() };
     let limits = Limits { observer, deadline, cutoff: tried.best() };
-    tried.add_joint(&sets, &problems, &limits);
-    let (considered, stopped) = (tried.considered, tried.stopped);
+    tried.search(&sets, &problems, &limits);
+    let (considered, stopped, refusal) = (tried.considered, tried.stopped, tried.refusal.take());
     match (tried.answer(problem), refusal.filter(|_| !stopped)) {
         (Some(solution), _) => Ok(Outcome::Solved(Box::new(solution))),
-        (None, Some(Ok(outcome))) => Ok(outcome),
-        (None, Some(Err(error))) => Err(error),
+        (None, Some(refusal)) => refusal,
         (None, None) => Ok(Outcome::Stopped { considered }),
     }
 }
@@ -130,61 +123,37 @@ impl Tried {
         self.plans.iter().map(|(candidate, _)| candidate.value).fold(f64::INFINITY, f64::min)
     }
 
-    /// Plans one kind alone.
-    fn add_single(
-        &mut self,
-        problem: &Problem,
-        observer: &dyn Observer,
-        deadline: Option<Instant>,
-    ) -> Result<(), Result<Outcome, ProblemError>> {
-        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        let outcome = crate::solve::solve(&Problem { time_limit: left, ..problem.clone() }, observer);
-        let solution = match outcome {
-            Ok(Outcome::Solved(solution)) => solution,
-            Ok(Outcome::Stopped { considered }) => {
-                self.considered += considered;
-                self.bound = 0.0;
-                self.stopped = true;
-                return Ok(());
-            }
-            other => return Err(other),
-        };
-        let Solution { parallel, stages, estimate, cluster, certificate, .. } = *solution;
-        let step = estimate.step_time_seconds;
-        let value = problem.objective.value(&cluster, step, step);
-        self.bound = self.bound.min(value * (1.0 - certificate.gap));
-        self.add_counts(certificate.considered, certificate.pruned, certificate.simulated);
-        self.plans.push((Candidate { value, parallel, stages, estimate }, cluster));
-        Ok(())
-    }
-
     fn add_counts(&mut self, considered: u64, pruned: Pruned, simulated: u64) {
         self.considered += considered;
         self.simulated += simulated;
         pruned.into_iter().for_each(|(rule, layouts)| *self.pruned.entry(rule).or_default() += layouts);
     }
 
-    /// Plans several kinds together.
-    fn add_joint(&mut self, sets: &[Set], problems: &[Problem], limits: &Limits) {
-        let joint: Vec<(&Set, &Problem)> =
-            sets.iter().zip(problems).filter(|(_, own)| !own.cluster.is_homogeneous()).collect();
+    /// Plans all sets.
+    fn search(&mut self, sets: &[Set], problems: &[Problem], limits: &Limits) {
         let networks: Vec<Option<Network>> =
-            joint.iter().map(|(_, own)| Network::new(own.cluster).ok()).collect();
+            problems.iter().map(|own| Network::new(own.cluster).ok()).collect();
         let kinds: Vec<Vec<Kind>> =
             networks.iter().map(|network| network.as_ref().map_or_else(Vec::new, kinds)).collect();
-        let Some(units) = joint.first().map(|(_, own)| Units::new(own.model)) else { return };
-        let known = joint.iter().zip(&networks).zip(&kinds);
+        let Some(units) = problems.first().map(|own| Units::new(own.model)) else { return };
+        let known = sets.iter().zip(problems).zip(&networks).zip(&kinds);
         let parts: Vec<Part> = known
             .filter_map(|(((set, own), network), kinds)| {
                 Some(Part::new(own, &units, kinds, &set.ids, network.as_ref()?))
             })
             .collect();
         let found = search::search(&parts, limits);
-        self.bound = self.bound.min(found.bound);
+        self.bound = found.bound;
         self.add_counts(found.considered, found.pruned, found.simulated);
-        self.stopped |= found.stopped;
+        self.stopped = found.stopped;
         let plans = found.plans.into_iter().filter_map(|(part, choice)| planned(&parts[part], choice));
         self.plans.extend(plans);
+        for alone in found.alone {
+            self.add_counts(alone.considered, alone.pruned, 0);
+            self.plans.extend(alone.plan);
+            self.refusal = self.refusal.take().or(alone.refusal);
+            self.stopped |= alone.stopped;
+        }
     }
 
     fn answer(self, problem: &Problem) -> Option<Solution> {

@@ -81,6 +81,11 @@ impl<'a> Part<'a> {
         }
     }
 
+    /// Whether it is one kind only, which is planned without the others' restrictions.
+    pub const fn is_alone(&self) -> bool {
+        self.kinds.len() == 1
+    }
+
     /// Tensor-parallel groups stay inside nodes of every kind.
     pub fn is_inside_nodes(&self, mesh: &Mesh) -> bool {
         let groups = &self.problem.cluster.groups;

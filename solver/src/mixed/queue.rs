@@ -31,6 +31,8 @@ impl Limits<'_> {
 /// What may be looked at next.
 #[derive(Debug, Clone, Copy)]
 pub enum Item {
+    /// The only kind of a part, alone.
+    Alone,
     /// The layouts of a mesh.
     Mesh(Mesh),
     /// The splits of a layout.

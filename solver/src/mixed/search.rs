@@ -3,6 +3,7 @@
 //! Nodes are taken in batches of fixed size and looked at in parallel; what was best before a batch is the cutoff for all of
 //! it, so that the search takes the same way on any number of threads.
 
+use super::alone::{self, Alone};
 use super::order::ask;
 use super::part::{Layout, Part};
 use super::queue::{Item, Limits, Node};
@@ -30,8 +31,10 @@ const KEPT: usize = 32;
 /// What a search found.
 #[derive(Debug)]
 pub struct Searched {
-    /// Plans, each with the index of its part, by rising value.
+    /// Plans on several kinds, each with the index of its part, by rising value.
     pub plans: Vec<(usize, Choice)>,
+    /// What came of kinds alone that may have been better.
+    pub alone: Vec<Alone>,
     /// No layout has a smaller value.
     pub bound: f64,
     /// Layouts of the space.
@@ -48,6 +51,7 @@ pub struct Searched {
 enum Expanded {
     Layouts(Vec<(f64, Layout)>),
     Split(Layout, Found),
+    Alone(Box<Alone>),
 }
 
 struct Search<'s, 'a> {
@@ -57,6 +61,7 @@ struct Search<'s, 'a> {
     order: u64,
     /// Plans with the layouts they are splits of.
     plans: Vec<(usize, Layout, Choice)>,
+    alone: Vec<Alone>,
     best: f64,
     unlisted: f64,
     simulated: u64,
@@ -70,24 +75,13 @@ pub fn search(parts: &[Part], limits: &Limits) -> Searched {
         open: BinaryHeap::new(),
         order: 0,
         plans: Vec::new(),
+        alone: Vec::new(),
         best: limits.cutoff,
         unlisted: f64::INFINITY,
         simulated: 0,
     };
-    let (mut considered, mut pruned) = (0, Pruned::new());
-    let mut lists = Vec::with_capacity(parts.len());
-    for part in parts {
-        let meshes = part.space.meshes();
-        considered += meshes.considered;
-        meshes.pruned.into_iter().for_each(|(rule, count)| *pruned.entry(rule).or_default() += count);
-        let (able, outside): (Vec<Mesh>, Vec<Mesh>) =
-            meshes.list.into_iter().partition(|mesh| part.is_inside_nodes(mesh));
-        let layouts: u64 = outside.iter().map(|mesh| part.space.layout_count(mesh)).sum();
-        if layouts > 0 {
-            *pruned.entry("mixed-tp".to_owned()).or_default() += layouts;
-        }
-        lists.push(able);
-    }
+    let mut spaces = Spaces::default();
+    let lists: Vec<Vec<Mesh>> = parts.iter().map(|part| spaces.add(part)).collect();
     if search.best.is_infinite() {
         search.first_plan(&lists);
     }
@@ -99,7 +93,34 @@ pub fn search(parts: &[Part], limits: &Limits) -> Searched {
     let open = search.open.peek().filter(|_| stopped).map_or(f64::INFINITY, |node| node.bound);
     let bound = if bounded { open.min(search.unlisted).min(search.best) } else { 0.0 };
     let plans = search.plans.into_iter().map(|(part, _, choice)| (part, choice)).collect();
-    Searched { plans, bound, considered, pruned, simulated: search.simulated, stopped }
+    let Spaces { considered, pruned } = spaces;
+    Searched { plans, alone: search.alone, bound, considered, pruned, simulated: search.simulated, stopped }
+}
+
+/// Layouts that there are, and that are excluded from the start.
+#[derive(Default)]
+struct Spaces {
+    considered: u64,
+    pruned: Pruned,
+}
+
+impl Spaces {
+    /// The meshes of a part. Tensor-parallel groups of several kinds stay inside nodes of each.
+    fn add(&mut self, part: &Part) -> Vec<Mesh> {
+        let meshes = part.space.meshes();
+        if part.is_alone() {
+            return meshes.list;
+        }
+        self.considered += meshes.considered;
+        meshes.pruned.into_iter().for_each(|(rule, count)| *self.pruned.entry(rule).or_default() += count);
+        let (able, others): (Vec<Mesh>, Vec<Mesh>) =
+            meshes.list.into_iter().partition(|mesh| part.is_inside_nodes(mesh));
+        let layouts: u64 = others.iter().map(|mesh| part.space.layout_count(mesh)).sum();
+        if layouts > 0 {
+            *self.pruned.entry("mixed-tp".to_owned()).or_default() += layouts;
+        }
+        able
+    }
 }
 
 impl Search<'_, '_> {
@@ -158,6 +179,10 @@ impl Search<'_, '_> {
                     part.mesh_bound(mesh, &own)
                 })
                 .collect();
+            if part.is_alone() {
+                self.push(bounds.into_iter().fold(f64::INFINITY, f64::min), index, Item::Alone);
+                continue;
+            }
             for (mesh, bound) in list.iter().zip(bounds) {
                 self.push(bound, index, Item::Mesh(*mesh));
             }
@@ -189,8 +214,9 @@ impl Search<'_, '_> {
             if batch.is_empty() {
                 return false;
             }
-            let (parts, best) = (self.parts, self.best);
+            let (parts, best, limits) = (self.parts, self.best, self.limits);
             let expand = |node: &Node| match node.item {
+                Item::Alone => Expanded::Alone(Box::new(alone::plan(parts[node.part].problem, limits, best))),
                 Item::Mesh(mesh) => Expanded::Layouts(parts[node.part].layouts(&mesh, best)),
                 Item::Layout(layout) => {
                     let part = &parts[node.part];
@@ -204,6 +230,7 @@ impl Search<'_, '_> {
                         .into_iter()
                         .for_each(|(bound, layout)| self.push(bound, node.part, Item::Layout(layout))),
                     Expanded::Split(layout, found) => self.add(node.part, layout, found),
+                    Expanded::Alone(alone) => self.add_alone(*alone),
                 }
             }
             self.limits.observer.progress(self.progress());
@@ -230,6 +257,14 @@ impl Search<'_, '_> {
         self.plans.push((part, layout, choice));
         self.plans.sort_by(|a, b| a.2.value.total_cmp(&b.2.value));
         self.plans.truncate(KEPT);
+    }
+
+    fn add_alone(&mut self, alone: Alone) {
+        self.simulated += alone.simulated;
+        self.unlisted = self.unlisted.min(alone.bound);
+        let value = alone.plan.as_ref().map_or(f64::INFINITY, |(candidate, _)| candidate.value);
+        self.best = self.best.min(value);
+        self.alone.push(alone);
     }
 
     /// The best layouts once more with the kinds in the order that the integer program finds.

@@ -20,11 +20,13 @@ mod demand;
 mod exact;
 mod local;
 mod program;
+mod reach;
 mod seating;
 mod uneven;
 
 pub use demand::{Demands, Group, Traffic, even_twin};
 pub use program::best_placement;
+pub use reach::Reach;
 pub use seating::{Seated, Seating};
 pub(crate) use uneven::solve;
 

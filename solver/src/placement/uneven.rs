@@ -12,7 +12,7 @@ use super::demand::even_twin;
 use super::seating::Seating;
 use crate::certificate::Certificate;
 use crate::leaf::Candidate;
-use crate::observer::Observer;
+use crate::observer::{Observer, Progress};
 use crate::problem::{Problem, ProblemError};
 use crate::search::Found;
 use crate::solution::{Alternative, Outcome, Solution};
@@ -54,14 +54,17 @@ pub fn solve(
     let twin = even_twin(problem.cluster, Some(network.best()));
     let optimistic =
         Problem { cluster: &twin, available: None, top: HANDED_ON.max(problem.top), ..problem.clone() };
-    let (size, first) = find(&optimistic, observer, deadline);
+    let (size, first) = find(&optimistic, observer, deadline, f64::INFINITY);
     if first.best.is_empty() {
         return Ok(answer(&optimistic, size, first));
     }
     let worst = even_twin(problem.cluster, Some(network.worst()));
     let pessimistic = Problem { cluster: &worst, top: WITH_WORST, ..optimistic.clone() };
-    let second =
-        if late(observer, deadline) { Found::default() } else { find(&pessimistic, observer, deadline).1 };
+    let second = if late(observer, deadline) {
+        Found::default()
+    } else {
+        find(&pessimistic, observer, deadline, f64::INFINITY).1
+    };
     let bound = first.bound;
     let search = Search { problem, network: &network, observer, deadline };
     let placed = search.place_all(&first.best, &second.best);
@@ -92,11 +95,19 @@ impl Search<'_, '_> {
                 }
                 let more = batch.par_iter().map(|candidate| self.place(candidate, true));
                 placed.extend(more.collect::<Vec<_>>().into_iter().flatten());
+                self.report(&placed, first);
             }
         }
         placed.sort_by(|a, b| a.candidate.value.total_cmp(&b.candidate.value));
         self.place_thoroughly(&mut placed);
         placed
+    }
+
+    fn report(&self, placed: &[Placed], list: &[Candidate]) {
+        let best = placed.iter().map(|own| own.candidate.value).reduce(f64::min);
+        let bound = list.first().map_or(0.0, |first| first.value);
+        let open = list.len().saturating_sub(placed.len()) as u64;
+        self.observer.progress(Progress { simulated: placed.len() as u64, open, best, bound });
     }
 
     fn place_thoroughly(&self, placed: &mut [Placed]) {

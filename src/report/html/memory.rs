@@ -12,16 +12,24 @@ const MOST_BARS: usize = 24;
 /// Rows of the table.
 const MOST_ROWS: usize = 256;
 
-/// The part of a page.
-pub fn section(memory: &[RankMemory], limit: Bytes, capacity: Bytes) -> Markup {
+/// The part of a page, with the title, the capacity and the limit of every kind of GPU.
+pub fn section(memory: &[RankMemory], kinds: &[(String, Bytes, Bytes)]) -> Markup {
     let names: Vec<String> =
         RankMemory::default().terms().iter().map(|(name, _)| (*name).to_owned()).collect();
     let size = memory.len().div_ceil(MOST_BARS).max(1);
     let bars: Vec<Bar> = memory.chunks(size).filter_map(bar).collect();
-    let marks = [
-        Mark { at: capacity.as_gib(), name: format!("capacity {} GiB", gib(capacity)), soft: false },
-        Mark { at: limit.as_gib(), name: format!("limit {} GiB", gib(limit)), soft: true },
-    ];
+    let marks: Vec<Mark> = kinds
+        .iter()
+        .flat_map(|(kind, capacity, limit)| {
+            let of = if kinds.len() > 1 { format!(" of {kind}") } else { String::new() };
+            let mark = |what: &str, at: Bytes, soft| Mark {
+                at: at.as_gib(),
+                name: format!("{what}{of} {} GiB", gib(at)),
+                soft,
+            };
+            [mark("capacity", *capacity, false), mark("limit", *limit, true)]
+        })
+        .collect();
     let mut header = vec!["pipeline rank", "peak GiB"];
     header.extend(names.iter().map(String::as_str));
     let rows: Vec<Vec<String>> = memory.iter().take(MOST_ROWS).map(row).collect();

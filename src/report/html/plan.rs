@@ -5,12 +5,14 @@ use super::parts::{facts, table};
 use super::{map, memory, page};
 use crate::plan::Plan;
 use crate::report::number::{gib, grouped, parameters, seconds, significant};
-use crate::report::summary::{certificate_sentence, degrees, heaviest};
+use crate::report::summary::{certificate_sentence, degrees, hardware};
 use crate::report::timeline::Held;
 use crate::report::timeline_svg;
+use crate::room::tightest;
 use crate::study::decide::{Sensitivity, sensitivities};
-use cluster_profiles::Seconds;
+use cluster_profiles::{Bytes, Seconds};
 use cost_models::schedule::{Timeline, record};
+use cost_models::sites::limit_on;
 use cost_models::step::SimulatedPipeline;
 use cost_models::{ParallelConfig, TrainingRun};
 use maud::{Markup, PreEscaped, html};
@@ -28,13 +30,21 @@ pub fn plan(plan: &Plan) -> String {
 /// What the plan is for.
 pub fn title(plan: &Plan) -> String {
     let inputs = &plan.inputs;
-    format!(
-        "{} on {} x {} ({})",
-        inputs.model.name,
-        grouped(inputs.cluster.gpu_count()),
-        inputs.cluster.gpu().title,
-        inputs.cluster.name
-    )
+    format!("{} on {} ({})", inputs.model.name, hardware(&inputs.cluster), inputs.cluster.name)
+}
+
+/// Title, capacity and limit of every kind of GPU, the largest first.
+fn capacities(plan: &Plan) -> Vec<(String, Bytes, Bytes)> {
+    let inputs = &plan.inputs;
+    let mut kinds: Vec<(String, Bytes, Bytes)> = Vec::new();
+    for (index, group) in inputs.cluster.groups.iter().enumerate() {
+        if kinds.iter().all(|(title, ..)| *title != group.gpu.title) {
+            let limit = limit_on(&inputs.cluster, &inputs.runtime, inputs.memory_limit_bytes, index);
+            kinds.push((group.gpu.title.clone(), group.gpu.memory, limit));
+        }
+    }
+    kinds.sort_by(|a, b| b.1.get().total_cmp(&a.1.get()));
+    kinds
 }
 
 /// Everything but the heading.
@@ -49,7 +59,7 @@ pub fn body(plan: &Plan) -> Markup {
         p { strong { (layout(&plan.parallel)) } }
         (headline(plan))
         (time(plan))
-        (memory::section(&plan.estimate.memory, inputs.memory_limit_bytes, inputs.cluster.gpu().memory))
+        (memory::section(&plan.estimate.memory, &capacities(plan)))
         (timeline(plan))
         (map::section(plan))
         (alternatives(plan))
@@ -65,9 +75,8 @@ fn layout(parallel: &ParallelConfig) -> String {
 
 fn headline(plan: &Plan) -> Markup {
     let estimate = &plan.estimate;
-    let fullest = heaviest(&estimate.memory);
+    let room = tightest(&plan.run(), &estimate.memory, plan.inputs.memory_limit_bytes);
     let [low, high] = estimate.step_time_interval_seconds;
-    let capacity = plan.inputs.cluster.gpu().memory;
     html! {
         (facts(&[
             ("step", seconds(estimate.step_time_seconds)),
@@ -75,7 +84,7 @@ fn headline(plan: &Plan) -> Markup {
             ("tokens/s/GPU", grouped(estimate.tokens_per_second_per_gpu.round() as u64)),
             ("MFU", format!("{} %", significant(estimate.model_flops_utilization * 100.0))),
             ("bubble", format!("{} %", significant(estimate.bubble_fraction * 100.0))),
-            ("peak memory", format!("{} of {} GiB", gib(fullest.peak_bytes), gib(capacity))),
+            ("peak memory", format!("{} of {} GiB", gib(room.memory.peak_bytes), gib(room.capacity))),
         ]))
         @if !estimate.fits { p.bad { "This layout does not fit the memory limit." } }
         @for warning in &estimate.warnings { p.bad { (warning) } }
