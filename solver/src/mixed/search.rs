@@ -159,6 +159,9 @@ impl Search<'_, '_> {
                 mesh.write(&mut parallel);
                 parallel.pp = if *pipelined { 2 } else { 1 };
                 parallel.zero_stage = 0;
+                if let Some(schedule) = parts.first().and_then(|part| part.space.combining()) {
+                    parallel.schedule = schedule.to_string();
+                }
                 let of_kind = first.iter().map(|&(part, kind)| {
                     let part: &Part = &parts[part];
                     let works = works(&part.alone[kind], part.units, &parallel);

@@ -303,7 +303,14 @@ impl Splitter<'_, '_> {
         if pipeline.schedule.kind.name() != "1f1b" {
             return any;
         }
-        let order = Interleaving { ranks: mesh.pp as usize, chunks: 1, microbatches: microbatches as usize };
+        let microbatches = microbatches as usize;
+        let order = Interleaving {
+            ranks: mesh.pp as usize,
+            chunks: 1,
+            microbatches,
+            group: microbatches,
+            combined: false,
+        };
         any.max(order.bound(&costs))
     }
 
