@@ -8,19 +8,16 @@ use super::order::ask;
 use super::part::{Layout, Part};
 use super::queue::{Item, Limits, Node};
 use super::split::{Choice, Found};
+use crate::expand::Tree;
+use crate::layer_works::LayerWorks;
 use crate::mesh::Mesh;
 use crate::observer::Progress;
-use crate::search::layer_key;
 use crate::space::Pruned;
-use crate::times::works;
-use cost_models::ParallelConfig;
 use rayon::prelude::*;
 use std::collections::BinaryHeap;
 
 /// Nodes looked at between two looks at the best.
 const BATCH: usize = 16;
-/// Meshes bounded between two looks at the clock.
-const CHUNK: usize = 512;
 /// Meshes tried for a first plan.
 const MOST_USUAL: usize = 32;
 /// Plans for which HiGHS is asked for an order of the kinds.
@@ -144,44 +141,26 @@ impl Search<'_, '_> {
 
     /// Adds all meshes with their bounds; false if a limit came first.
     fn add_meshes(&mut self, lists: &[Vec<Mesh>]) -> bool {
-        let mut keys: Vec<(Mesh, bool)> = lists.iter().flatten().map(layer_key).collect();
-        keys.sort_unstable();
-        keys.dedup();
-        let (parts, first) = (self.parts, self.kinds());
-        let mut known: Vec<Vec<f64>> = Vec::with_capacity(keys.len());
-        for chunk in keys.chunks(CHUNK) {
-            if self.limits.reached() {
-                return false;
-            }
-            self.limits.observer.progress(self.progress());
-            let more = chunk.par_iter().map(|(mesh, pipelined)| {
-                let mut parallel = ParallelConfig::default();
-                mesh.write(&mut parallel);
-                parallel.pp = if *pipelined { 2 } else { 1 };
-                parallel.zero_stage = 0;
-                if let Some(schedule) = parts.first().and_then(|part| part.space.combining()) {
-                    parallel.schedule = schedule.to_string();
-                }
-                let of_kind = first.iter().map(|&(part, kind)| {
-                    let part: &Part = &parts[part];
-                    let works = works(&part.alone[kind], part.units, &parallel);
-                    works.iter().map(|(count, work)| f64::from(*count) * work).sum()
-                });
-                of_kind.collect::<Vec<f64>>()
-            });
-            known.extend(more.collect::<Vec<_>>());
+        let (parts, limits) = (self.parts, self.limits);
+        let all: Vec<Mesh> = lists.iter().flatten().copied().collect();
+        let mut works = Vec::new();
+        for (part, kind) in self.kinds() {
+            limits.observer.progress(self.progress());
+            let part = &parts[part];
+            let tree = Tree { problem: &part.alone[kind], units: part.units, space: &part.space };
+            let Some(own) = LayerWorks::new(&tree, &all, || limits.reached()) else { return false };
+            works.push(own);
         }
+        let whole = |id: usize, mesh: &Mesh| -> f64 {
+            works[id].of(mesh).iter().map(|(count, work)| f64::from(*count) * work).sum()
+        };
         for (index, list) in lists.iter().enumerate() {
             let part = &parts[index];
-            let bounds: Vec<f64> = list
-                .par_iter()
-                .map(|mesh| {
-                    let whole = keys.binary_search(&layer_key(mesh)).map(|key| &known[key]);
-                    let own: Vec<f64> =
-                        part.ids.iter().map(|&id| whole.map_or(0.0, |whole| whole[id])).collect();
-                    part.mesh_bound(mesh, &own)
-                })
-                .collect();
+            let bound = |mesh: &Mesh| {
+                let own: Vec<f64> = part.ids.iter().map(|&id| whole(id, mesh)).collect();
+                part.mesh_bound(mesh, &own)
+            };
+            let bounds: Vec<f64> = list.par_iter().map(bound).collect();
             if part.is_alone() {
                 self.push(bounds.into_iter().fold(f64::INFINITY, f64::min), index, Item::Alone);
                 continue;
