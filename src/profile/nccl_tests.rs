@@ -36,8 +36,11 @@ struct Run {
     test: Option<Test>,
     waiting: Vec<Measured>,
     ranks: Ranks,
+    /// Names of the columns but for the timestamp, which comes last.
     columns: Vec<String>,
     date: Option<String>,
+    /// Where its rows are from, made at the first.
+    origin: Option<Origin>,
     table: u32,
     rows: u64,
     last_row: u64,
@@ -88,7 +91,8 @@ fn text(tool: &str, input: &Input, found: &mut Findings) -> Result<(), AppError>
         } else if let Some(test) = test_named(&line) {
             command = Some(test);
         }
-        if run.date.is_none() {
+        // Rows have no dates, and are too many to look for one in each.
+        if run.date.is_none() && !line.starts_with(|c: char| c.is_ascii_digit()) {
             run.date = source::date(&line);
         }
     }
@@ -118,7 +122,8 @@ fn comment(line: &str, run: &mut Run, tables: &mut u32) {
     }
     let words: Vec<&str> = line.trim_start_matches('#').split_whitespace().collect();
     if words.first() == Some(&"size") && words.contains(&"busbw") {
-        run.columns = words.iter().map(|word| (*word).to_owned()).collect();
+        run.columns =
+            words.iter().filter(|word| **word != "timestamp").map(|word| (*word).to_owned()).collect();
         run.closed = false;
         *tables += 1;
         run.table = *tables;
@@ -166,7 +171,7 @@ fn row(
     found: &mut Findings,
 ) -> Result<(), AppError> {
     let words: Vec<&str> = line.split_whitespace().collect();
-    let columns: Vec<&str> = run.columns.iter().map(String::as_str).filter(|c| *c != "timestamp").collect();
+    let columns = &run.columns;
     if words.len() < columns.len() {
         let (have, want) = (words.len(), columns.len());
         return Err(lines.fault(format!("{have} columns where the header names {want}: the log is cut")));
@@ -175,13 +180,12 @@ fn row(
     run.last_row = lines.number();
     let fault = |message: String| lines.fault(message);
     let size = number(words[0]).map_err(fault)?;
-    let times: Vec<usize> =
-        (0..columns.len()).filter(|i| matches!(columns[*i], "time" | "cputime")).collect();
-    let Some(at) = times.iter().copied().find(|at| words[*at] != "N/A") else { return Ok(()) };
+    let is_time = |at: &usize| matches!(columns[*at].as_str(), "time" | "cputime") && words[*at] != "N/A";
+    let Some(at) = (0..columns.len()).find(is_time) else { return Ok(()) };
     if size < 1.0 {
         return Ok(());
     }
-    if columns.get(at + 3).is_some_and(|c| matches!(*c, "#wrong")) && !matches!(words[at + 3], "0" | "N/A") {
+    if columns.get(at + 3).is_some_and(|c| c == "#wrong") && !matches!(words[at + 3], "0" | "N/A") {
         run.wrong += 1;
         return Ok(());
     }
@@ -215,7 +219,7 @@ fn row(
             return Ok(());
         }
         None => {
-            let op = guess(&columns, &words, busbw / algbw, run)
+            let op = guess(columns, &words, busbw / algbw, run)
                 .map_err(|message| unnamed(input, lines.number(), message))?;
             run.test = TESTS.into_iter().find(|(_, known)| *known == Some(op));
             op
@@ -234,20 +238,22 @@ fn row(
         );
         return Err(unnamed(input, lines.number(), message));
     }
+    let date = &run.date;
+    let origin = run.origin.get_or_insert_with(|| Origin {
+        tool: tool.to_owned(),
+        file: input.name(),
+        lines: None,
+        date: date.clone(),
+    });
     for row in std::mem::take(&mut run.waiting).into_iter().chain([measured]).filter(|_| group.ranks > 1) {
-        let origin = Origin {
-            tool: tool.to_owned(),
-            file: input.name(),
-            lines: Some((row.line, row.line)),
-            date: run.date.clone(),
-        };
-        found.time_of_run(group, &origin, run.table, row.size, row.time);
+        origin.lines = Some((row.line, row.line));
+        found.time_of_run(group, origin, run.table, row.size, row.time);
     }
     Ok(())
 }
 
 /// The collective by its reduction and its ratio of busbw and algbw, where no name is given.
-fn guess(columns: &[&str], words: &[&str], ratio: f64, run: &Run) -> Result<Collective, String> {
+fn guess(columns: &[String], words: &[&str], ratio: f64, run: &Run) -> Result<Collective, String> {
     let value = |name: &str| columns.iter().position(|c| *c == name).map(|at| words[at]);
     let reduces = value("redop").is_some_and(|op| op != "none");
     let rooted = value("root").is_some_and(|root| root != "-1");

@@ -7,6 +7,9 @@ use cluster_profiles::{
     KernelCurves, Provenance, Rates, Seconds,
 };
 
+/// Lowest rate that a profile may state, in FLOP/s: that of a kernel which a probe that was stopped has not measured.
+const LEAST_RATE: f64 = 1e8;
+
 /// A device that no catalogue has: its rates are the best that the probe saw.
 pub(super) fn gpu(report: &Report, origin: &Origin) -> Gpu {
     let source = origin.to_string();
@@ -19,7 +22,7 @@ pub(super) fn gpu(report: &Report, origin: &Origin) -> Gpu {
             .iter()
             .map(|a| 2.0 * a.batch * a.heads * a.seq_len * a.seq_len * a.head_dim / a.seconds)
             .collect(),
-        rate * 0.05,
+        (rate * 0.05).max(LEAST_RATE),
     );
     let bytes = if report.dtype == "fp32" { 4.0 } else { 2.0 };
     let stream =

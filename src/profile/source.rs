@@ -198,6 +198,11 @@ fn strip_colours(bytes: &mut Vec<u8>) {
 /// # Errors
 /// NaN, infinity, a decimal comma, or no number at all.
 pub fn number(text: &str) -> Result<f64, String> {
+    if let Ok(value) = text.parse::<f64>()
+        && value.is_finite()
+    {
+        return Ok(value);
+    }
     let short: String = text.chars().take(QUOTED).collect();
     let lower = short.to_ascii_lowercase();
     if lower.contains("nan") || lower.contains("inf") {
@@ -206,10 +211,7 @@ pub fn number(text: &str) -> Result<f64, String> {
     if text.contains(',') {
         return Err(format!("`{short}` has a comma: run the tool with LC_ALL=C, or write 1.5 for 1,5"));
     }
-    match text.parse::<f64>() {
-        Ok(value) if value.is_finite() => Ok(value),
-        _ => Err(format!("`{short}` is no number")),
-    }
+    Err(format!("`{short}` is no number"))
 }
 
 /// A positive number of at most `most`.
