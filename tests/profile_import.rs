@@ -382,6 +382,16 @@ fn a_matrix_with_planted_faults_is_told_in_words_and_written_down() {
     assert!(anomalies[1].starts_with("node-17 NIC 3: 41 GB/s where its peers have 4"), "{anomalies:#?}");
     assert!(anomalies[3].starts_with("node-5 to node-9, NIC 1: dead"), "{anomalies:#?}");
     assert_eq!(answer["cluster"]["links"].as_array().unwrap().len(), 4);
+    // Half of the hosts: a plan takes none with a slow interface and none behind the slow switch.
+    let plan = bench.run(
+        "plan --model llama-3.1-70b --cluster cluster.toml --gpus 256 --seq-len 8192 --global-batch 512 --fix \
+         tp=8,pp=4,cp=1,schedule=1f1b --format json",
+    );
+    let plan: Value = serde_json::from_str(&plan.stdout).unwrap_or_else(|_| panic!("{}", plan.stderr));
+    let hosts: Vec<String> = serde_json::from_value(plan["placement"]["hosts"].clone()).unwrap();
+    let number = |host: &String| host.trim_start_matches("node-").parse::<u32>().unwrap();
+    assert_eq!(hosts.len(), 32);
+    assert!(!hosts.iter().any(|host| number(host) == 17 || (32..48).contains(&number(host))), "{hosts:?}");
     // Without any topology the slow leaf shows as an island.
     let alone = bench.import("pairs pairs.csv --base dgx-h100");
     assert_eq!(alone["anomalies"].as_array().unwrap().len(), 4, "{}", alone["anomalies"]);
@@ -492,10 +502,14 @@ fn the_script_holds_the_models_sizes_and_is_python() {
     if let Ok(output) = python {
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
-    let moe = bench.run("profile script --model mixtral-8x7b --out probe.py");
-    assert!(
-        moe.code == 1 && moe.stderr.contains("no block with plain attention and a dense MLP"),
-        "{}",
-        moe.stderr
-    );
+    // Experts are split by the degrees that divide them, not by tensor parallelism.
+    let moe = bench.run("profile script --model mixtral-8x7b --out moe.py --tp 1,2 --cp 1 --ep 1,2,3,8");
+    assert_eq!(moe.code, 0, "{}", moe.stderr);
+    let script = bench.text("moe.py");
+    let spec = script.lines().find(|line| line.starts_with("SPEC = ")).unwrap();
+    for part in [r#""experts":8,"topk":2,"shared_ffn":0"#, r#""splits":[[1,1]],"eps":[2,8]"#] {
+        assert!(spec.contains(part), "{spec}");
+    }
+    let latent = bench.run("profile script --model deepseek-v3 --out latent.py");
+    assert!(latent.code == 1 && latent.stderr.contains("no block with plain attention"), "{}", latent.stderr);
 }

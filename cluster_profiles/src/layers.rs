@@ -55,9 +55,15 @@ pub struct MeasuredLayer {
     /// Key-value heads (of a block).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kv_heads: Option<u32>,
-    /// Width of the MLP (of a block).
+    /// Width of the MLP, or of an expert (of a block).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ffn: Option<u32>,
+    /// Routed experts (of a block that has some), each with as many rows as every other.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub experts: Option<u32>,
+    /// Experts that a token visits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub topk: Option<u32>,
     /// Vocabulary (of head and embedding).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vocab: Option<u32>,
@@ -69,6 +75,9 @@ pub struct MeasuredLayer {
     pub tp: u32,
     /// Ranks the sequence was split over.
     pub cp: u32,
+    /// Ranks the experts were split over.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub ep: u32,
     /// Format of the computation: `bf16`, `fp32` and so on.
     pub precision: String,
     /// Forward, collectives left out.
@@ -77,7 +86,7 @@ pub struct MeasuredLayer {
     pub input_gradient: Seconds,
     /// Gradient of the weights.
     pub weight_gradient: Seconds,
-    /// What the collectives of its tensor- or context-parallel group add to the forward, none of them overlapped and the
+    /// What the collectives of its tensor- or context- or expert-parallel group add to the forward, none of them overlapped and the
     /// sequence not split over tensor-parallel ranks: transfer, waiting for each other, work of the host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exposed_forward: Option<Seconds>,
@@ -105,6 +114,15 @@ pub struct MeasuredOptimizer {
     pub provenance: Provenance,
 }
 
+const fn one() -> u32 {
+    1
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks by reference")]
+const fn is_one(degree: &u32) -> bool {
+    *degree == 1
+}
+
 /// Longest layer that a profile may state, in seconds.
 const LONGEST: f64 = 3600.0;
 
@@ -118,11 +136,14 @@ impl MeasuredLayer {
             heads: section.optional_count("heads", size.clone()),
             kv_heads: section.optional_count("kv_heads", size.clone()),
             ffn: section.optional_count("ffn", size.clone()),
+            experts: section.optional_count("experts", size.clone()),
+            topk: section.optional_count("topk", size.clone()),
             vocab: section.optional_count("vocab", size.clone()),
             seq_len: section.count("seq_len", size.clone()),
             micro_batch: section.count("micro_batch", size.clone()),
             tp: section.count("tp", 1..=65_536),
             cp: section.count("cp", 1..=65_536),
+            ep: section.optional_count("ep", 1..=65_536).unwrap_or(1),
             precision: section.text("precision"),
             forward: section.seconds("forward", 1e-9..=LONGEST),
             input_gradient: section.seconds("input_gradient", 0.0..=LONGEST),
@@ -142,11 +163,14 @@ impl MeasuredLayer {
             ("heads", self.heads),
             ("kv_heads", self.kv_heads),
             ("ffn", self.ffn),
+            ("experts", self.experts),
+            ("topk", self.topk),
             ("vocab", self.vocab),
             ("seq_len", Some(self.seq_len)),
             ("micro_batch", Some(self.micro_batch)),
             ("tp", Some(self.tp)),
             ("cp", Some(self.cp)),
+            ("ep", (self.ep > 1).then_some(self.ep)),
         ];
         sizes.into_iter().for_each(|(key, size)| toml.optional_number(key, size.map(f64::from)));
         toml.text("precision", &self.precision);

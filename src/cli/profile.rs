@@ -42,6 +42,9 @@ pub struct ScriptArgs {
     /// Context parallel degrees to time.
     #[arg(long, value_name = "C", value_delimiter = ',', default_value = "1,2", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub cp: Vec<u32>,
+    /// Expert parallel degrees to time, of a model with experts.
+    #[arg(long, value_name = "E", value_delimiter = ',', default_value = "1,2,4,8", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub ep: Vec<u32>,
 }
 
 /// Read the output of measurement tools into a cluster profile.
@@ -89,7 +92,8 @@ pub fn run(args: &ProfileArgs) -> Result<Ending, AppError> {
 
 fn script(args: &ScriptArgs) -> Result<Ending, AppError> {
     let (model, _) = inputs::load_model(&args.model)?;
-    let plan = profile::probe::Plan::new(&model, &args.seq_len, &args.micro_batch, &args.tp, &args.cp)?;
+    let degrees = profile::probe::Degrees { tp: args.tp.clone(), cp: args.cp.clone(), ep: args.ep.clone() };
+    let plan = profile::probe::Plan::new(&model, &args.seq_len, &args.micro_batch, &degrees)?;
     files::write_text(&args.out, &plan.script()?)?;
     let out = args.out.display();
     output::complain(&format!(

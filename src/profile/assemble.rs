@@ -148,7 +148,16 @@ fn take_hosts(cluster: &mut Cluster, found: &mut Findings) {
 fn take_layers(cluster: &mut Cluster, found: &Findings) {
     let same = |a: &cluster_profiles::MeasuredLayer, b: &cluster_profiles::MeasuredLayer| {
         let key = |l: &cluster_profiles::MeasuredLayer| {
-            (l.kind, l.hidden, l.heads, l.kv_heads, l.ffn, l.vocab, l.seq_len, l.micro_batch, l.tp, l.cp)
+            (
+                l.kind,
+                l.hidden,
+                l.heads,
+                l.kv_heads,
+                [l.ffn, l.experts, l.topk, l.vocab],
+                l.seq_len,
+                l.micro_batch,
+                [l.tp, l.cp, l.ep],
+            )
         };
         key(a) == key(b) && a.precision == b.precision
     };

@@ -25,6 +25,7 @@ import torch
 import torch.distributed as dist
 import torch.nn as nn
 import torch.nn.functional as F
+from torch.distributed._functional_collectives import all_to_all_single_autograd
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, loss_parallel, parallelize_module
@@ -38,24 +39,63 @@ LEAST_SAMPLES, MOST_SAMPLES = 5, 60
 SMALL_BYTES, SMALL_CALLS, LARGE_CALLS = 1 << 20, 16, 4
 
 
-class Block(nn.Module):
-    """One rank's part of a transformer block: `tp` splits heads and MLP, `cp` the sequence. No collectives of its own:
-    `tensor_parallel` and `context_parallel` add them to a whole block."""
+class Experts(nn.Module):
+    """One rank's part of the routed experts, which `ep` splits: router, permutation, products, combination. Every expert gets
+    the same number of rows; `dispatch` and `combine` stand for the way to the experts' ranks and back."""
 
-    def __init__(self, spec, tp=1, cp=1, cp_rank=None, dtype=None, device=None):
+    def __init__(self, spec, ep=1, dtype=None, device=None):
+        super().__init__()
+        kwargs = {"dtype": dtype, "device": device}
+        hidden, width = spec["hidden"], spec["ffn"] * (2 if spec["gated"] else 1)
+        self.count, self.topk, self.ep, self.gated = spec["experts"], spec["topk"], ep, spec["gated"]
+        self.local = self.count // ep
+        self.router = nn.Linear(hidden, self.count, bias=False, **kwargs)
+        self.up = nn.Parameter(torch.randn(self.local, hidden, width, **kwargs) * 0.02)
+        self.down = nn.Parameter(torch.randn(self.local, spec["ffn"], hidden, **kwargs) * 0.02)
+        self.dispatch = self.combine = lambda rows: rows
+
+    def forward(self, x):
+        tokens = x.flatten(0, -2)
+        each = max(len(tokens) * self.topk // self.count, 1)
+        copies = torch.arange(self.count * each, device=x.device)
+        # Copies in the order of their experts, as a permutation of the tokens leaves them.
+        order = (copies % self.count).argsort(stable=True)
+        source, expert = (order // self.topk) % len(tokens), order % self.count
+        scores = F.softmax(self.router(tokens).float(), dim=-1).to(x.dtype)[source, expert]
+        rows = self.dispatch(tokens[source])
+        rows = rows.view(self.ep, self.local, each, -1).transpose(0, 1).reshape(self.local, self.ep * each, -1)
+        rows = torch.bmm(activated(torch.bmm(rows, self.up), self.gated), self.down)
+        rows = rows.view(self.local, self.ep, each, -1).transpose(0, 1).reshape(self.count * each, -1)
+        rows = self.combine(rows) * scores[:, None]
+        return torch.zeros_like(tokens).index_add(0, source, rows).view_as(x)
+
+
+def activated(x, gated):
+    if not gated:
+        return F.gelu(x, approximate="tanh")
+    gate, x = x.chunk(2, dim=-1)
+    return F.silu(gate) * x
+
+
+class Block(nn.Module):
+    """One rank's part of a transformer block: `tp` splits heads and MLP, `cp` the sequence, `ep` the experts. No collectives
+    of its own: `tensor_parallel`, `context_parallel` and `expert_parallel` add them."""
+
+    def __init__(self, spec, tp=1, cp=1, cp_rank=None, ep=1, dtype=None, device=None):
         super().__init__()
         kwargs = {"dtype": dtype, "device": device, "bias": False}
         self.heads = max(spec["heads"] // tp, 1)
         self.kv_heads = max(spec["kv_heads"] // tp, 1)
         self.width, self.gated = spec["head_dim"], spec["gated"]
         self.cp, self.cp_rank = cp, cp - 1 if cp_rank is None else cp_rank
-        hidden, ffn = spec["hidden"], spec["ffn"] // tp
+        hidden, ffn = spec["hidden"], spec["shared_ffn" if spec["experts"] else "ffn"] // tp
         self.norm1 = nn.Parameter(torch.ones(hidden, dtype=dtype, device=device))
         self.norm2 = nn.Parameter(torch.ones(hidden, dtype=dtype, device=device))
         self.qkv = nn.Linear(hidden, (self.heads + 2 * self.kv_heads) * self.width, **kwargs)
         self.out = nn.Linear(self.heads * self.width, hidden, **kwargs)
-        self.up = nn.Linear(hidden, ffn * (2 if self.gated else 1), **kwargs)
-        self.down = nn.Linear(ffn, hidden, **kwargs)
+        self.up = nn.Linear(hidden, ffn * (2 if self.gated else 1), **kwargs) if ffn else None
+        self.down = nn.Linear(ffn, hidden, **kwargs) if ffn else None
+        self.experts = Experts(spec, ep, dtype, device) if spec["experts"] else None
         self.gather = lambda kv: torch.cat([kv] * self.cp, dim=2) if self.cp > 1 else kv
         self.masks = {}
 
@@ -87,13 +127,8 @@ class Block(nn.Module):
         return self.out(y.transpose(1, 2).reshape(batch, seq, -1))
 
     def mlp(self, x):
-        x = self.up(x)
-        if self.gated:
-            gate, x = x.chunk(2, dim=-1)
-            x = F.silu(gate) * x
-        else:
-            x = F.gelu(x, approximate="tanh")
-        return self.down(x)
+        routed = self.experts(x) if self.experts else 0
+        return self.down(activated(self.up(x), self.gated)) + routed if self.up else routed
 
     def forward(self, x):
         width = x.shape[-1:]
@@ -136,6 +171,15 @@ def context_parallel(block, mesh):
         return whole.to_local(grad_placements=[Partial()])
 
     block.gather = gather
+
+
+def expert_parallel(block, mesh):
+    """Rows travel to the ranks of their experts and back; the block has this rank's experts."""
+
+    def exchange(rows):
+        return all_to_all_single_autograd(rows, None, None, mesh.get_group())
+
+    block.experts.dispatch = block.experts.combine = exchange
 
 
 class Probe:
@@ -400,16 +444,16 @@ def layers(probe):
             step(module)
         return module
 
-    def take(key, tp, cp, shape, sizes):
-        mesh = probe.mesh(tp * cp) if tp * cp > 1 else None
+    def take(key, tp, cp, ep, shape, sizes):
+        mesh = probe.mesh(tp * cp * ep) if tp * cp * ep > 1 else None
         tokens = torch.randint(vocab, shape[:2], device=probe.device)
         part = -(-vocab // tp)
 
         def block():
-            add = (lambda b: tensor_parallel(b, mesh)) if tp > 1 else (lambda b: context_parallel(b, mesh))
-            place = {"cp": cp, "cp_rank": probe.rank % cp} if cp > 1 else {}
-            split = (lambda: whole(lambda: Block(model, **place, **kwargs), add)) if mesh else None
-            return layer(probe, "block", lambda: Block(model, tp, cp, **kwargs), split,
+            add = tensor_parallel if tp > 1 else context_parallel if cp > 1 else expert_parallel
+            place = {"cp": cp, "cp_rank": probe.rank % cp} if cp > 1 else {"ep": ep}
+            split = (lambda: whole(lambda: Block(model, **place, **kwargs), lambda b: add(b, mesh))) if mesh else None
+            return layer(probe, "block", lambda: Block(model, tp, cp, ep=ep, **kwargs), split,
                          torch.randn(shape, **kwargs), (), sizes, SPEC["chain"])
 
         def head():
@@ -423,6 +467,8 @@ def layers(probe):
                          tokens, (), sizes, 1)
 
         probe.take("layers", "block " + key, block)
+        if ep > 1:
+            return
         probe.take("layers", "head " + key, head)
         probe.take("layers", "embedding " + key, embedding)
 
@@ -431,7 +477,10 @@ def layers(probe):
             for tp, cp in SPEC["splits"]:
                 if seq % cp == 0 and model["heads"] % tp == 0:
                     sizes = {"seq_len": seq, "micro_batch": batch, "tp": tp, "cp": cp}
-                    take(f"s{seq} b{batch} tp{tp} cp{cp}", tp, cp, (batch, seq // cp, hidden), sizes)
+                    take(f"s{seq} b{batch} tp{tp} cp{cp}", tp, cp, 1, (batch, seq // cp, hidden), sizes)
+            for ep in SPEC["eps"]:
+                sizes = {"seq_len": seq, "micro_batch": batch, "tp": 1, "cp": 1, "ep": ep}
+                take(f"s{seq} b{batch} ep{ep}", 1, 1, ep, (batch, seq, hidden), sizes)
 
 
 def kernels(probe):
@@ -441,8 +490,10 @@ def kernels(probe):
     products = set()
     for tp in {tp for tp, _ in SPEC["splits"]}:
         qkv = (model["heads"] + 2 * model["kv_heads"]) * width // tp
-        up = model["ffn"] * (2 if model["gated"] else 1) // tp
-        products |= {(qkv, hidden), (hidden, model["heads"] * width // tp), (up, hidden), (hidden, model["ffn"] // tp), (model["vocab"] // tp, hidden)}
+        products |= {(qkv, hidden), (hidden, model["heads"] * width // tp), (model["vocab"] // tp, hidden)}
+        ffn = model["shared_ffn" if model["experts"] else "ffn"] // tp
+        if ffn:
+            products |= {(ffn * (2 if model["gated"] else 1), hidden), (hidden, ffn)}
     for m in sorted(tokens):
         for n, k in sorted(products):
             def gemm(m=m, n=n, k=k):

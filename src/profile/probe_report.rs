@@ -77,6 +77,8 @@ pub(super) struct LayerEntry {
     pub(super) micro_batch: u32,
     pub(super) tp: u32,
     pub(super) cp: u32,
+    #[serde(default = "one")]
+    pub(super) ep: u32,
     pub(super) forward_seconds: f64,
     pub(super) input_gradient_seconds: f64,
     pub(super) weight_gradient_seconds: f64,
@@ -127,6 +129,10 @@ pub(super) struct Rate {
     pub(super) seconds: f64,
 }
 
+const fn one() -> u32 {
+    1
+}
+
 /// Imports the probe's file.
 ///
 /// # Errors
@@ -174,7 +180,7 @@ fn check(input: &Input, report: &Report) -> Result<(), AppError> {
         times.extend(exposed.into_iter().filter_map(|(pass, seconds)| {
             Some((format!("layers[{i}].exposed_{pass}_seconds"), seconds?, true))
         }));
-        if l.tp == 0 || l.cp == 0 || l.seq_len == 0 || l.micro_batch == 0 {
+        if l.tp == 0 || l.cp == 0 || l.ep == 0 || l.seq_len == 0 || l.micro_batch == 0 {
             times.push((format!("layers[{i}] sizes"), 0.0, false));
         }
     }
@@ -247,11 +253,14 @@ fn take_layers(report: &Report, origin: &Origin, found: &mut Findings) {
             heads: block.then_some(model.heads),
             kv_heads: block.then_some(model.kv_heads),
             ffn: block.then_some(model.ffn),
+            experts: (block && model.experts > 0).then_some(model.experts),
+            topk: (block && model.experts > 0).then_some(model.topk),
             vocab: (!block).then_some(model.vocab),
             seq_len: entry.seq_len,
             micro_batch: entry.micro_batch,
             tp: entry.tp,
             cp: entry.cp,
+            ep: entry.ep,
             precision: report.dtype.clone(),
             forward: Seconds(entry.forward_seconds),
             input_gradient: Seconds(entry.input_gradient_seconds),

@@ -9,7 +9,7 @@ use super::passes::PassCost;
 use super::{LayerCost, modelled};
 use crate::model::{Attention, Layer, Mlp, ModelSpec};
 use crate::parallel::Recompute;
-use crate::runtime::ContextExchange;
+use crate::runtime::{ContextExchange, ExpertDispatcher};
 use cluster_profiles::{GroupShape, LayerKind, MeasuredLayer, Precision, Seconds};
 
 /// Farthest shape that a measurement speaks for: a factor of this many in sequence length, batch and degrees together.
@@ -32,8 +32,8 @@ pub fn is_of(model: &ModelSpec, precision: Precision, layer: &Layer, measured: &
     let same = |stated: Option<u32>, own: u64| stated.is_none_or(|stated| u64::from(stated) == own);
     let sizes = match (measured.kind, layer) {
         (LayerKind::Block, Layer::Block(block)) => match (&block.attention, &block.mlp) {
-            (Attention::Standard { heads, kv_heads, .. }, Mlp::Dense { ffn, .. }) => {
-                same(measured.heads, *heads) && same(measured.kv_heads, *kv_heads) && same(measured.ffn, *ffn)
+            (Attention::Standard { heads, kv_heads, .. }, mlp) => {
+                same(measured.heads, *heads) && same(measured.kv_heads, *kv_heads) && is_mlp(measured, mlp)
             }
             _ => false,
         },
@@ -45,18 +45,35 @@ pub fn is_of(model: &ModelSpec, precision: Precision, layer: &Layer, measured: &
     sizes && u64::from(measured.hidden) == model.hidden && measured.precision == precision.name()
 }
 
+fn is_mlp(measured: &MeasuredLayer, mlp: &Mlp) -> bool {
+    let stated = |stated: Option<u32>, own: u64| stated.is_some_and(|stated| u64::from(stated) == own);
+    match mlp {
+        Mlp::Dense { ffn, .. } => {
+            measured.experts.is_none() && measured.ffn.is_none_or(|stated| u64::from(stated) == *ffn)
+        }
+        Mlp::Moe { experts, topk, ffn, .. } => {
+            stated(measured.experts, *experts) && stated(measured.topk, *topk) && stated(measured.ffn, *ffn)
+        }
+    }
+}
+
 fn distance(context: &LayerContext, measured: &MeasuredLayer) -> f64 {
     let factor = |own: f64, other: u32| (own / f64::from(other)).ln().abs();
     let degrees = factor(context.tp, measured.tp) + factor(context.cp, measured.cp);
     factor(context.seq, measured.seq_len)
         + factor(context.batch, measured.micro_batch)
         + DEGREE_WEIGHT * degrees
+        + if measured.experts.is_some() {
+            DEGREE_WEIGHT * factor(context.ep, measured.ep) + context.imbalance.ln()
+        } else {
+            0.0
+        }
 }
 
 /// The context in which a layer was measured: its group one of neighbours, its sequence not split over tensor-parallel ranks.
 fn measured_context<'a>(context: &LayerContext<'a>, measured: &MeasuredLayer) -> LayerContext<'a> {
-    let [seq, batch, tp, cp] =
-        [measured.seq_len, measured.micro_batch, measured.tp, measured.cp].map(f64::from);
+    let [seq, batch, tp, cp, ep] =
+        [measured.seq_len, measured.micro_batch, measured.tp, measured.cp, measured.ep].map(f64::from);
     let group = |ranks: u32| GroupShape::within(context.fabric.domain(), ranks.max(1), 1);
     LayerContext {
         seq,
@@ -67,6 +84,11 @@ fn measured_context<'a>(context: &LayerContext<'a>, measured: &MeasuredLayer) ->
         sequence_shards: 1.0,
         tp_group: group(measured.tp),
         cp_group: group(measured.cp),
+        ep,
+        etp: 1.0,
+        ep_group: group(measured.ep),
+        etp_group: group(1),
+        imbalance: 1.0,
         ..*context
     }
 }
@@ -118,12 +140,13 @@ fn leveled(
 }
 
 /// The kind of time that was measured with a layer's group, in an engine that overlaps no more of it than the measurement:
-/// `tp` or `cp`.
+/// `tp`, `cp` or `ep`.
 #[must_use]
 pub fn traffic(context: &LayerContext, measured: &MeasuredLayer) -> Option<&'static str> {
     measured.exposed_forward.and(Axis::of(context, measured)).map(|axis| match axis {
         Axis::Tensor => "tp",
         Axis::Context => "cp",
+        Axis::Expert => "ep",
     })
 }
 
@@ -132,6 +155,7 @@ pub fn traffic(context: &LayerContext, measured: &MeasuredLayer) -> Option<&'sta
 enum Axis {
     Tensor,
     Context,
+    Expert,
 }
 
 impl Axis {
@@ -141,6 +165,10 @@ impl Axis {
             let alike = context.sequence_shards <= 1.0 && context.tp_exposed() >= 1.0;
             return alike.then_some(Self::Tensor);
         }
+        if measured.ep > 1 {
+            let exchanged = context.dispatcher() == ExpertDispatcher::AllToAll;
+            return (exchanged && context.runtime.facts.overlap.ep != Some(true)).then_some(Self::Expert);
+        }
         let alike = measured.cp > 1 && context.context_exchange() == ContextExchange::Gather;
         alike.then_some(Self::Context)
     }
@@ -149,6 +177,7 @@ impl Axis {
         match self {
             Self::Tensor => &mut pass.tp,
             Self::Context => &mut pass.cp,
+            Self::Expert => &mut pass.ep,
         }
     }
 
@@ -202,11 +231,14 @@ mod tests {
             heads: Some(32),
             kv_heads: Some(8),
             ffn: Some(14336),
+            experts: None,
+            topk: None,
             vocab: None,
             seq_len: 4096,
             micro_batch: 1,
             tp: 1,
             cp: 1,
+            ep: 1,
             precision: "bf16".to_owned(),
             forward: Seconds(forward),
             input_gradient: Seconds(7e-3),
@@ -263,6 +295,49 @@ mod tests {
         // Another precision, another model: nothing changes.
         with.layers[0].precision = "fp8".to_owned();
         assert_eq!(block(&with, 4096), block(&plain, 4096));
+    }
+
+    #[test]
+    fn a_measured_block_with_experts_speaks_for_blocks_with_these_experts() {
+        let model: ModelSpec = crate::model::catalog::get("mixtral-8x7b").unwrap();
+        let plain = catalog::cluster("dgx-h100").unwrap().resized(8).unwrap();
+        let mut with = plain.clone();
+        with.layers.push(MeasuredLayer {
+            experts: Some(8),
+            topk: Some(2),
+            ep: 4,
+            exposed_forward: Some(Seconds(2e-3)),
+            exposed_backward: Some(Seconds(3e-3)),
+            ..measured(9e-3)
+        });
+        let runtime = Runtime::named("torch").unwrap();
+        let cost = |cluster: &Cluster, ep: u32, imbalance: f64| {
+            let workload = Workload {
+                global_batch: 8,
+                seq_len: 4096,
+                precision: Precision::Bf16,
+                optimizer: Optimizer::Adamw,
+                gradient_dtype: None,
+                expert_imbalance: imbalance,
+            };
+            let parallel =
+                ParallelConfig { ep, dp_shard: 8, num_microbatches: 1, ..ParallelConfig::default() };
+            let context = LayerContext::new(&model, cluster, &workload, &runtime, &parallel);
+            let layer = model.layers.iter().find(|layer| matches!(layer, Layer::Block(_))).unwrap();
+            layer_cost(&context, layer, Recompute::None)
+        };
+        let own = cost(&with, 4, 1.0);
+        assert!((own.forward.total().get() / 11e-3 - 1.0).abs() < 1e-9, "{own:?}");
+        assert_eq!((own.forward.ep, own.input_gradient.ep), (Seconds(2e-3), Seconds(3e-3)));
+        // Uneven loads and other degrees keep their ratio to what was measured.
+        let level = 9e-3 / kernels(cost(&plain, 4, 1.0).forward).get();
+        for (ep, imbalance) in [(4, 1.5), (8, 1.0)] {
+            let (near, model) = (cost(&with, ep, imbalance), cost(&plain, ep, imbalance));
+            assert!((kernels(near.forward) / kernels(model.forward) / level - 1.0).abs() < 1e-9);
+        }
+        // Other experts were not measured.
+        with.layers[0].experts = Some(16);
+        assert_eq!(cost(&with, 4, 1.0), cost(&plain, 4, 1.0));
     }
 
     #[test]

@@ -86,6 +86,7 @@ impl MemoryContext<'_> {
         let tokens = |m: &MeasuredLayer| f64::from(m.seq_len) * f64::from(m.micro_batch) / f64::from(m.cp);
         let here = self.measured.iter().filter(|m| {
             (m.tp, m.cp) == (self.parallel.tp, self.parallel.cp)
+                && (m.experts.is_none() || m.ep == self.parallel.ep)
                 && is_of(self.model, self.workload.precision, layer, m)
         });
         let apart = |m: &MeasuredLayer| (tokens(m) / self.tokens).ln().abs();
