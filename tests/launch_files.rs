@@ -135,7 +135,11 @@ fn torchtitan_files_read_back() {
                 (plan.inputs.model.name.clone(), plan.inputs.workload.clone())
             );
             assert_eq!(given.unknown, Vec::<String>::new());
+            let started = launcher(name).engine().unwrap();
+            assert_eq!(given.runtime, started, "what is exported runs as it was planned");
+            assert_eq!(started.facts.compiled, Some(true));
             let python = &file(&files, "meshwright_plan.py").text;
+            assert!(python.contains("config.compile.enable = True"), "{python}");
             let layers = plan.inputs.model.blocks().count();
             assert!(
                 plan.parallel.pp == 1 || python.contains(&format!("\"layers.{}\"", layers - 1)),

@@ -3,7 +3,7 @@
 use cluster_profiles::{Cluster, Precision};
 use cost_models::memory::{InFlight, MemoryContext, rank_memory};
 use cost_models::model::{Attention, Block, Layer, Mlp, Sharding};
-use cost_models::runtime::{Runtime, SplitPolicy, names};
+use cost_models::runtime::{Runtime, RuntimeFacts, SplitPolicy, names};
 use cost_models::schedule::{GroupRule, Placement, ScheduleKind, ScheduleShape, generate};
 use cost_models::sharding::StateShards;
 use cost_models::stages::{default_stages, stages_from_blocks, stages_from_layout};
@@ -172,6 +172,45 @@ fn recompute_and_sequence_parallelism_save_what_the_paper_says() {
         let share = 100.0 * saved(sequence, recompute) / base;
         assert!((share - percent).abs() < 0.1, "{share} for {percent}");
     }
+}
+
+#[test]
+fn a_loss_in_pieces_needs_the_logits_of_one_piece() {
+    let wide = ModelSpec { vocab: 1 << 20, ..model(4, 512, 0) };
+    let parallel = ParallelConfig { dp_shard: 8, zero_stage: 3, ..ParallelConfig::default() };
+    let logits = |release, compiled| {
+        let facts =
+            RuntimeFacts { release: Some(release), compiled: Some(compiled), ..RuntimeFacts::default() };
+        let memory = memory(&wide, &parallel, &Runtime::for_run("fsdp2", &facts).unwrap());
+        largest(&memory, |rank| rank.logits_bytes.get())
+    };
+    let table = 2048.0 * f64::from(1 << 20);
+    assert!((logits((2024, 12), true) - 14.0 * table).abs() < 0.01 * table, "compiled blocks, eager loss");
+    assert!((logits((2025, 6), true) - 4.0 * table).abs() < 0.01 * table, "compiled loss");
+    assert!((logits((2026, 8), true) - 4.0 * table / 8.0).abs() < 0.01 * table, "in eight pieces");
+    assert!((logits((2026, 8), false) - 14.0 * table / 8.0).abs() < 0.01 * table);
+}
+
+#[test]
+fn per_operator_recompute_keeps_no_grouped_products() {
+    let parallel = ParallelConfig {
+        dp_shard: 8,
+        zero_stage: 3,
+        recompute: Recompute::Selective,
+        ..ParallelConfig::default()
+    };
+    let runtime = Runtime::named("fsdp2").unwrap();
+    let narrow = memory(&model(4, 512, 8), &parallel, &runtime);
+    let mut wide = model(4, 512, 8);
+    for layer in &mut wide.layers {
+        if let Layer::Block(block) = layer {
+            block.mlp = Mlp::routed(8, 2, 4096);
+        }
+    }
+    let wide = memory(&wide, &parallel, &runtime);
+    let kept = |memory: &[RankMemory]| largest(memory, |rank| rank.activations_bytes.get());
+    let one_layer = 2048.0 * 2.0 * 4096.0 * 2.0;
+    assert!(kept(&wide) - kept(&narrow) < 4.0 * one_layer, "only the layer being recomputed grows");
 }
 
 #[test]

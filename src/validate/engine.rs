@@ -1,7 +1,7 @@
 //! What a row says about its engine: the facts that adapt a runtime's profile to the run.
 
 use super::inherit::Inherited;
-use super::release::release;
+use super::release::{self, release};
 use super::row::RunRow;
 use super::words::{CommOverlap, FlashAttention};
 use cluster_profiles::Precision;
@@ -19,7 +19,7 @@ pub fn facts(row: &RunRow, inherited: &Inherited) -> RuntimeFacts {
         fused_norm: (!row.kernel.is_empty()).then(|| row.kernel.contains("RMS")),
         overlap: overlap(row, inherited),
         gradient_dtype: row.gradient_dtype,
-        release: release(&row.framework).map(|(year, month, _)| (year, month)),
+        release: released(row),
         compiled: compiled(row),
         cuda_graph: cuda_graph(&row.notes).or(inherited.cuda_graph),
         dispatcher: dispatcher(row),
@@ -32,6 +32,12 @@ pub fn facts(row: &RunRow, inherited: &Inherited) -> RuntimeFacts {
         context_exchange: row.notes.contains("CP a2a").then_some(ContextExchange::AllToAll),
         recompute_every: recompute_every(&row.recompute_detail),
     }
+}
+
+/// The framework's release, or the date in the name of the page that printed the run (`..._202506_...`) if that is later.
+fn released(row: &RunRow) -> Option<(u16, u8)> {
+    let stated = release(&row.framework).map(|(year, month, _)| (year, month));
+    stated.map(|stated| release::page_date(&row.source).map_or(stated, |page| page.max(stated)))
 }
 
 /// Aleph-Alpha's kernel column is the more exact one where it is given; a fused kernel of unknown kind is taken for

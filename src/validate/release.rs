@@ -10,6 +10,15 @@ pub fn release(framework: &str) -> Option<(u16, u8, u8)> {
     first(date).or_else(|| first(version)).or_else(|| first(year))
 }
 
+/// Year and month of a page's name: `llama3-8b_h200_202506_provider.md`.
+#[must_use]
+pub fn page_date(reference: &str) -> Option<(u16, u8)> {
+    reference.split(|c: char| !c.is_ascii_digit()).filter(|word| word.len() == 6).find_map(|word| {
+        let (year, rest) = word.split_at_checked(4)?;
+        Some((plausible_year(year.parse().ok()?)?, month(rest.parse().ok()?)?))
+    })
+}
+
 /// `2024-12`, `2024-04..08`.
 fn date(word: &str) -> Option<(u16, u8, u8)> {
     let (year, rest) = word.split_once('-')?;
@@ -43,6 +52,14 @@ fn month(month: u8) -> Option<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pages_may_carry_a_date() {
+        assert_eq!(page_date("pytorch/torchtitan:benchmarks/llama3-8b_h200_202506_x.md"), Some((2025, 6)));
+        for plain in ["pytorch/ao@b79503772^:README.md", "run 204013", "20250601", ""] {
+            assert_eq!(page_date(plain), None, "{plain}");
+        }
+    }
 
     #[test]
     fn releases_are_read_from_the_names_that_sources_use() {

@@ -12,6 +12,7 @@ use cost_models::{Dtype, Recompute};
 pub const COLUMNS: &[&str] = &[
     "id",
     "source_key",
+    "source",
     "kind",
     "quality",
     "model",
@@ -66,7 +67,7 @@ pub const COLUMNS: &[&str] = &[
 
 /// Columns that cite the source, or repeat what other columns say; they change no prediction and no score.
 pub const CITATIONS: &[&str] =
-    &["source", "source_ref", "evidence", "grad_accum", "tflops_gpu", "peak_tflops_ref", "hfu_pct", "dup_of"];
+    &["source_ref", "evidence", "grad_accum", "tflops_gpu", "peak_tflops_ref", "hfu_pct", "dup_of"];
 
 /// Columns without which no row can be read.
 pub const REQUIRED: &[&str] =
@@ -79,6 +80,7 @@ pub struct RunRow {
     pub line: u64,
     pub id: String,
     pub source_key: String,
+    pub source: String,
     pub kind: Kind,
     pub quality: Quality,
     pub core: bool,
@@ -187,6 +189,7 @@ impl RunRow {
         self.nvlink_domain = fields.count("nvlink_domain", 1 << 16).map(|n| n as u32);
         self.nic_gbytes_per_second = fields.positive("nic_gbytes_per_second_per_gpu", 1e5);
         self.interconnect = fields.text("interconnect").to_owned();
+        self.source = fields.text("source").to_owned();
         self.framework = fields.text("framework").to_owned();
     }
 

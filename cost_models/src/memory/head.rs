@@ -10,7 +10,7 @@ impl MemoryContext<'_> {
     /// gradient is made here (and not in a buffer that exists anyway).
     #[must_use]
     pub fn head_bytes(&self, weight_gradient: bool) -> f64 {
-        let logits = self.logits();
+        let logits = self.logits() / self.loss_chunks();
         let matrix = if weight_gradient { 2.0 * self.hidden * self.local_vocab() } else { 0.0 };
         let backward = self.element() * logits + matrix + self.gathered_residual();
         let peak = (self.bytes_per_logit() * logits).max(backward);
@@ -18,6 +18,13 @@ impl MemoryContext<'_> {
         let buffered = self.traits().workspace.gather_buffer;
         let gathered = if self.sp > 1.0 && !buffered { self.gathered_residual() } else { 0.0 };
         peak + norm + gathered + self.deferred()
+    }
+
+    /// Pieces of the sequence that head and loss take one after the other.
+    fn loss_chunks(&self) -> f64 {
+        let chunked = self.traits().loss.chunked.as_ref();
+        let chunked = chunked.filter(|loss| self.runtime.release.is_some_and(|r| r >= loss.from));
+        chunked.map_or(1.0, |loss| f64::from(loss.chunks.max(1)))
     }
 
     /// Bytes per logit of the loss this release computes.

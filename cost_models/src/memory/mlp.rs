@@ -24,7 +24,8 @@ pub(super) struct MlpSaved {
     pub(super) routing: f64,
     /// The shared experts.
     pub(super) shared: f64,
-    /// Every second matrix product, which per-operator recompute keeps: the gate and the down projection.
+    /// What per-operator recompute keeps: every second matrix product of a dense mixer (the gate and the down projection); of
+    /// routed experts only the rows that travelled, both ways, as torch lists no grouped product among the operations to save.
     pub(super) per_operator: f64,
 }
 
@@ -122,7 +123,7 @@ fn routed(context: &MemoryContext, mlp: &Mlp) -> MlpSaved {
             + if traits.saves_output { row_bytes } else { 0.0 },
         routing: routing(context, [experts, topk].map(|n| n as f64), rows, sigmoid_router),
         shared: 0.0,
-        per_operator: context.element() * inner + row_bytes,
+        per_operator: if context.parallel.ep > 1 { 2.0 * row_bytes } else { 0.0 },
     }
 }
 

@@ -218,6 +218,8 @@ pub struct LossTraits {
     pub bytes_per_logit: f64,
     /// The loss of later releases, where the model is compiled.
     pub compiled: Option<CompiledLoss>,
+    /// Head and loss in pieces of the sequence, in later releases.
+    pub chunked: Option<ChunkedLoss>,
     /// Logits are gathered over tensor parallelism before the loss.
     pub gathered_logits: bool,
     /// Microbatches whose head weight gradient is deferred, with their inputs kept.
@@ -226,7 +228,13 @@ pub struct LossTraits {
 
 impl Default for LossTraits {
     fn default() -> Self {
-        Self { bytes_per_logit: 6.0, compiled: None, gathered_logits: false, deferred_weight_gradients: 0 }
+        Self {
+            bytes_per_logit: 6.0,
+            compiled: None,
+            chunked: None,
+            gathered_logits: false,
+            deferred_weight_gradients: 0,
+        }
     }
 }
 
@@ -238,6 +246,16 @@ pub struct CompiledLoss {
     pub from: (u16, u8),
     /// Bytes per logit at its peak.
     pub bytes_per_logit: f64,
+}
+
+/// A loss that takes the sequence in pieces, the head's product with it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ChunkedLoss {
+    /// First release (year, month) that does so.
+    pub from: (u16, u8),
+    /// Pieces.
+    pub chunks: u32,
 }
 
 /// Workspaces of libraries and other fixed buffers.

@@ -12,6 +12,7 @@ use super::flags::FlagSet;
 use super::{Exported, Given, LaunchError, Launcher, Question, ReadError, Setting, degrees};
 use crate::plan::Plan;
 use cluster_profiles::Precision;
+use cost_models::runtime::RuntimeFacts;
 use cost_models::{ModelSpec, Optimizer, ParallelConfig, Recompute, Workload};
 
 /// Which field names.
@@ -22,6 +23,11 @@ pub enum Version {
     /// The main branch.
     Main,
 }
+
+/// When the releases that are written for came out.
+const RELEASE: (u16, u8) = (2026, 8);
+/// The last release that read TOML.
+const TOML_RELEASE: (u16, u8) = (2025, 12);
 
 /// The launcher.
 #[derive(Debug)]
@@ -48,6 +54,11 @@ impl Launcher for Torchtitan {
 
     fn runtime(&self) -> &'static str {
         "fsdp2"
+    }
+
+    /// Releases of 2026; the exported configuration compiles blocks and loss.
+    fn facts(&self) -> RuntimeFacts {
+        RuntimeFacts { release: Some(RELEASE), compiled: Some(true), ..RuntimeFacts::default() }
     }
 
     fn forbids(&self) -> &'static [&'static str] {

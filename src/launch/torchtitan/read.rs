@@ -1,7 +1,7 @@
 //! Reads torchtitan's flags, or the TOML of releases up to 0.2.
 
 use super::models;
-use super::{FILE_SCHEDULES, SCHEDULES, usual_chunks};
+use super::{FILE_SCHEDULES, RELEASE, SCHEDULES, TOML_RELEASE, usual_chunks};
 use crate::launch::document::Document;
 use crate::launch::draft::{Draft, left};
 use crate::launch::flags::{FlagSet, MOST_BATCH};
@@ -135,6 +135,7 @@ pub fn given(question: &Question) -> Result<Given, ReadError> {
     draft.passed_over = PASSED_OVER;
     draft.parallel = degrees(flags, question.world_size);
     reshard(flags, &mut draft);
+    compile(flags, &mut draft);
     draft.model = model(flags);
     batch(flags, &mut draft);
     pipeline(flags, &mut draft);
@@ -149,6 +150,13 @@ pub fn given(question: &Question) -> Result<Given, ReadError> {
     cuda_graphs(flags, &mut draft);
     draft.waived.push("M14");
     draft.finish()
+}
+
+/// Nothing is compiled unless the configuration says so.
+fn compile(flags: &FlagSet, draft: &mut Draft) {
+    let toml = flags.text("model.name").is_some();
+    draft.facts.release = Some(if toml { TOML_RELEASE } else { RELEASE });
+    draft.facts.compiled = Some(flags.has("compile.enable") || flags.has("training.compile"));
 }
 
 fn reshard(flags: &FlagSet, draft: &mut Draft) {

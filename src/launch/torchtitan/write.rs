@@ -107,6 +107,8 @@ fn fields(plan: &Plan, version: Version, csv: Option<&str>) -> Vec<Field> {
         fields.push(field("parallelism", "enable_sequence_parallel", "False".to_owned()));
     }
     fields.extend(batch(plan, version));
+    fields.push(field("compile", "enable", "True".to_owned()));
+    fields.push(field("compile", "components", "[\"model\", \"loss\"]".to_owned()));
     if p.pp > 1 {
         let named = SCHEDULES.iter().find(|(ours, _)| *ours == p.schedule).map(|(_, theirs)| *theirs);
         let runtime = FILE_SCHEDULES[usize::from(p.vpp > 1)];
@@ -251,6 +253,7 @@ fn overrides(plan: &Plan, model: &Registered, fields: &[Field], layers_per_stage
         lines.push(match value {
             "True" => format!("--{}.{}", field.section, field.name),
             "False" => format!("--{}.no-{}", field.section, field.name),
+            list if list.starts_with('[') => format!("--{}.{} {}", field.section, field.name, words(list)),
             value => format!("--{}.{} {}", field.section, field.name, shell::quote(value)),
         });
     }
@@ -264,6 +267,11 @@ fn overrides(plan: &Plan, model: &Registered, fields: &[Field], layers_per_stage
     };
     lines.push(format!("activation_checkpoint:{mode}"));
     lines.join("\n") + "\n"
+}
+
+/// The words of a Python list of plain strings.
+fn words(list: &str) -> String {
+    list.replace(['[', ']', '"', ','], "")
 }
 
 /// The order of operations and its file, where torch has no schedule of that name. The file is called as the schedule, so
