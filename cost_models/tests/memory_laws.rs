@@ -176,7 +176,7 @@ fn recompute_and_sequence_parallelism_save_what_the_paper_says() {
 
 #[test]
 fn a_loss_in_pieces_needs_the_logits_of_one_piece() {
-    let wide = ModelSpec { vocab: 1 << 20, ..model(4, 512, 0) };
+    let wide = ModelSpec { vocab: 1 << 20, ..model(4, 128, 0) };
     let parallel = ParallelConfig { dp_shard: 8, zero_stage: 3, ..ParallelConfig::default() };
     let logits = |release, compiled| {
         let facts =
