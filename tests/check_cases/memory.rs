@@ -165,10 +165,11 @@ fn c15_eight_billion_on_small_gpus() {
 #[test]
 fn c17_sixteen_billion_on_b200() {
     let of = |batch: u32, seq: u32| {
-        let flags = format!(
-            "--module deepseek_v3 --config deepseek_v3_16b --training.local_batch_size {batch} --training.seq_len {seq} activation_checkpoint:none"
+        let toml = format!(
+            "[model]\nname = \"deepseek_v3\"\nflavor = \"16B\"\n[training]\nlocal_batch_size = {batch}\nseq_len = {seq}\n\
+             [activation_checkpoint]\nmode = \"none\"\n"
         );
-        let mut case = Case::megatron(&flags, 8, "dgx-b200");
+        let mut case = Case::megatron(&toml, 8, "dgx-b200");
         case.launcher = "torchtitan";
         case.check()
     };
