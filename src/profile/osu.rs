@@ -121,8 +121,8 @@ pub fn import(input: &Input, hints: &Hints, found: &mut Findings) -> Result<(), 
 
 /// OSU's MB/s are 1e6 bytes; nothing else is expected.
 fn check_units(header: &str) -> Result<(), String> {
-    let units = header.split('(').skip(1).filter_map(|rest| rest.split_once(')')).map(|(unit, _)| unit);
-    let strange = units.filter(|unit| !matches!(*unit, "us" | "MB/s" | "usec" | "Messages/s")).next();
+    let mut units = header.split('(').skip(1).filter_map(|rest| rest.split_once(')')).map(|(unit, _)| unit);
+    let strange = units.find(|unit| !matches!(*unit, "us" | "MB/s" | "usec" | "Messages/s"));
     strange.map_or(Ok(()), |unit| Err(format!("({unit}) is no unit of OSU, which prints (us) and (MB/s)")))
 }
 
