@@ -396,3 +396,36 @@ fn runs_of_one_file_say_how_many_and_how_far_apart() {
     let one = bench.import("nccl-tests one.log")["curves"][0].clone();
     assert_eq!((one["samples"].as_u64(), one["spread"].as_f64()), (Some(1), None));
 }
+
+#[test]
+fn topologies_and_profiles_of_absurd_numbers_or_depth_are_refused() {
+    let bench = Bench::new();
+    let node = |speed: &str, count: &str| {
+        format!(
+            "<system version=\"1\">\n<cpu>\n<pci link_speed=\"{speed}\" link_width=\"16\">\n<gpu sm=\"90\">\n<nvlink count=\"{count}\"/>\n</gpu></pci></cpu></system>\n"
+        )
+    };
+    bench
+        .write("deep.xml", "<a>".repeat(200_000))
+        .write("nan.xml", node("NaN", "18"))
+        .write("negative.xml", node("32.0 GT/s PCIe", "-3"))
+        .write("whole.xml", node("32.0 GT/s PCIe", "18"))
+        .write("mb.json", "{\n\"allreduce_size_8_consec_1\": 160400\n}")
+        .write("long.json", "{\n\"layertype_0_bsz8_seq4096\": 1e300\n}")
+        .write(
+            "fast.txt",
+            "# OSU MPI Allreduce Latency Test v7.3\n# Size  Avg Latency(us)\n1048576  0.001\n",
+        );
+    for (words, says) in [
+        ("nccl-topology deep.xml", "128 deep"),
+        ("nccl-topology nan.xml", "line 3: link_speed of <pci> is NaN"),
+        ("nccl-topology negative.xml", "line 5: count of <nvlink> is -3"),
+        ("galvatron mb.json", "line 2: allreduce_size_8_consec_1: 160 TB/s is no rate of a link"),
+        ("galvatron long.json --model llama-3.1-8b", "line 2: layertype_0_bsz8_seq4096: 1e300 ms"),
+        ("osu fast.txt --ranks 8 --per-node 8", "line 3: 1835 TB/s is no rate of a link"),
+    ] {
+        let message = bench.refused(&format!("{words} --base dgx-h100"));
+        assert!(message.contains(says), "{words}: {message}");
+    }
+    bench.import("nccl-topology whole.xml --base dgx-h100");
+}

@@ -11,6 +11,8 @@ use cost_models::model::{Attention, Layer, Mlp};
 use serde_json::Value;
 
 const TOOL: &str = "galvatron";
+/// Longest forward of a layer that is believed, in milliseconds.
+const LONGEST_MS: f64 = 3.6e6;
 
 /// Imports a file.
 ///
@@ -39,6 +41,7 @@ pub fn import(input: &Input, hints: &Hints, found: &mut Findings) -> Result<(), 
         let Some(entry) = Entry::of(key) else { continue };
         let number = value.as_f64().filter(|v| v.is_finite() && *v > 0.0);
         let number = number.ok_or_else(|| input.fault(line, format!("{key} is {value}: no measurement")))?;
+        entry.believable(number).map_err(|message| input.fault(line, format!("{key}: {message}")))?;
         entry.take(number, input, line, hints, &origin, found)?;
         used += 1;
     }
@@ -82,6 +85,20 @@ impl Entry {
         }
         let mebibytes = number(tail.strip_suffix("MB_time")?)?;
         Some(Self::Time { op, ranks, mebibytes })
+    }
+
+    /// Refuses what no link and no layer has.
+    fn believable(self, value: f64) -> Result<(), String> {
+        match self {
+            Self::Bandwidth { .. } | Self::PointToPoint => source::believable(value * 1e9),
+            Self::Layer { batch, .. } if value * f64::from(batch) > LONGEST_MS => {
+                Err(format!("{value:e} ms a sequence is no time of a layer"))
+            }
+            Self::Time { mebibytes, .. } => {
+                source::believable(f64::from(mebibytes) * 1_048_576.0 / (value * 1e-3))
+            }
+            Self::Layer { .. } => Ok(()),
+        }
     }
 
     fn take(

@@ -7,6 +7,8 @@ use cluster_profiles::BytesPerSecond;
 use roxmltree::{Document, Node};
 
 const TOOL: &str = "nccl-topology";
+/// Deepest nesting that is read.
+const DEEPEST: usize = 128;
 /// Rate of one NVLink per direction, by compute capability from which on it holds.
 const NVLINK: [(u32, f64); 3] = [(100, 50e9), (70, 25e9), (60, 20e9)];
 
@@ -16,11 +18,16 @@ const NVLINK: [(u32, f64); 3] = [(100, 50e9), (70, 25e9), (60, 20e9)];
 /// It is no such XML, or is cut.
 pub fn import(input: &Input, found: &mut Findings) -> Result<(), AppError> {
     let text = input.text()?;
+    if is_too_deep(&text) {
+        let message = format!("elements lie more than {DEEPEST} deep: no topology of a node");
+        return Err(input.whole(message, super::other_tool(input, TOOL)));
+    }
     let document = Document::parse(&text).map_err(|error| {
         let hint = super::other_tool(input, TOOL);
         input.hinted(u64::from(error.pos().row), format!("no XML, or cut: {error}"), Some(hint))
     })?;
     let root = document.root_element();
+    check(input, &document)?;
     let gpus: Vec<Node> = root.descendants().filter(|n| n.has_tag_name("gpu")).collect();
     if !root.has_tag_name("system") || gpus.is_empty() {
         return Err(
@@ -34,6 +41,37 @@ pub fn import(input: &Input, found: &mut Findings) -> Result<(), AppError> {
     pcie(&gpus, &origin, found);
     interfaces(input, &root, gpus.len(), &origin, found)?;
     found.note("NCCL's topology has nominal rates and no host names");
+    Ok(())
+}
+
+/// Whether elements are nested deeper than any topology: the parser recurses.
+fn is_too_deep(text: &str) -> bool {
+    let mut depth = 0_usize;
+    text.split('<').skip(1).any(|tag| {
+        if tag.starts_with('/') {
+            depth = depth.saturating_sub(1);
+        } else if !tag.starts_with(['?', '!']) && !tag.split('>').next().is_some_and(|t| t.ends_with('/')) {
+            depth += 1;
+        }
+        depth > DEEPEST
+    })
+}
+
+/// Refuses attributes that are numbers and no sizes: NaN, infinite, negative.
+fn check(input: &Input, document: &Document) -> Result<(), AppError> {
+    for node in document.descendants() {
+        for key in ["count", "link_speed", "link_width", "speed", "sm"] {
+            let word = node.attribute(key).and_then(|value| value.split_whitespace().next());
+            let Some(value) = word.and_then(|word| word.parse::<f64>().ok()) else { continue };
+            if !(value.is_finite() && value >= 0.0) {
+                let line = document.text_pos_at(node.range().start).row;
+                let name = node.tag_name().name();
+                return Err(
+                    input.fault(u64::from(line), format!("{key} of <{name}> is {value}: no measurement"))
+                );
+            }
+        }
+    }
     Ok(())
 }
 

@@ -83,6 +83,8 @@ pub fn import(input: &Input, hints: &Hints, found: &mut Findings) -> Result<(), 
                     input.hinted(lines.number(), "OSU does not print how many ranks there were", Some(hint))
                 })?;
                 let whole = if per_rank { size * f64::from(ranks) } else { size };
+                source::believable(whole * op.wire_factor(ranks) / (value * 1e-6))
+                    .map_err(|m| lines.fault(m))?;
                 let origin = Origin {
                     tool: "osu".to_owned(),
                     file: input.name(),

@@ -86,7 +86,9 @@ impl Input {
     #[must_use]
     pub fn hinted(&self, line: u64, message: impl AsRef<str>, hint: Option<String>) -> AppError {
         let origin = self.path.display().to_string();
-        AppError::Content { origin, message: format!("line {line}: {}", message.as_ref()), hint }
+        let readable: String =
+            message.as_ref().chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
+        AppError::Content { origin, message: format!("line {line}: {readable}"), hint }
     }
 
     /// An error of the file as a whole.
