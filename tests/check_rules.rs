@@ -215,3 +215,26 @@ fn the_same_flags_as_script_yaml_and_json_say_the_same() {
         "overlap_param_gather": true}"#;
     assert_eq!(given(json, 64), script);
 }
+
+/// A head count that no model has is one broken rule among the others, told once.
+#[test]
+fn impossible_sizes_hide_no_other_rule() {
+    let check = verdict(&format!("{DENSE} --num-attention-heads 33 --fp16 --num-layers 79"), 128);
+    let found = ids(&check.broken_rules);
+    assert!(["M22", "M5", "M6", "V1", "P2"].iter().all(|id| found.contains(id)), "{found:?}");
+    assert_eq!(check.broken_rules.iter().filter(|rule| rule.id == "M22").count(), 1);
+    let told: usize = check.broken_rules.iter().map(|rule| rule.message.len()).sum();
+    assert!(told < 2500 && check.step_time_seconds.is_none(), "{told}");
+}
+
+/// A hint keeps every rule about the same axis: 32 heads and a width of 28,672 leave powers of two.
+#[test]
+fn hints_keep_the_other_rules_of_an_axis() {
+    let change =
+        "--num-attention-heads 32 --num-query-groups 8 --tensor-model-parallel-size 6 --kv-channels 256";
+    let check = verdict(&format!("{DENSE} {change}"), 128);
+    for id in ["M5", "M16"] {
+        let rule = check.broken_rules.iter().find(|rule| rule.id == id).unwrap();
+        assert_eq!(rule.hint.as_deref(), Some("tp 4 or 8 works"), "{id}");
+    }
+}

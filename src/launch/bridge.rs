@@ -126,6 +126,7 @@ const LAYOUT: &[(&str, &str)] = &[
 const USUAL: &[(&str, &str)] = &[
     ("--attention-dropout", "0.0"),
     ("--hidden-dropout", "0.0"),
+    ("--overlap-grad-reduce", ""),
     ("--qk-layernorm", ""),
     ("--moe-grouped-gemm", ""),
     ("--moe-permute-fusion", ""),

@@ -5,7 +5,7 @@ use crate::validate::metrics::ErrorSummary;
 use crate::validate::{Figures, FlagFigures, FlagRow, FlagScored, FlagValidation, Unread};
 use cluster_profiles::Bytes;
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 /// Tables by GPU kind, of every run on request, and of the runs with the largest peak errors.
@@ -23,6 +23,11 @@ pub fn render(validation: &FlagValidation, rows: bool, worst: usize) -> String {
         text += &runs_table("worst by peak", ranked.into_iter().take(worst));
     }
     let _ = writeln!(text, "\n{} scored, {} skipped", validation.runs.len(), validation.unread.len());
+    let unknown: BTreeSet<&str> =
+        validation.runs.iter().flat_map(|run| &run.launched.unknown).map(String::as_str).collect();
+    if !unknown.is_empty() {
+        let _ = writeln!(text, "unknown flags: {}", unknown.into_iter().collect::<Vec<_>>().join(", "));
+    }
     for Unread { id, faults, .. } in &validation.unread {
         for fault in faults {
             let _ = writeln!(text, "  skipped {id}: {fault}");

@@ -127,3 +127,65 @@ fn hostile_configurations() {
         }
     }
 }
+
+/// Sizes that no Llama has are told as such, and the model is not asked for.
+#[test]
+fn nanotron_sizes_that_do_not_fit() {
+    let yaml = "parallelism:\n  tp: 1\n  pp: 1\n  dp: 8\ntokens:\n  sequence_length: 4096\n  micro_batch_size: 1\nmodel:\n  \
+        model_config:\n    hidden_size: 4096\n    intermediate_size: 14336\n    num_attention_heads: 33\n    num_hidden_layers: 32\n    \
+        num_key_value_heads: 8\n    vocab_size: 128256\n    is_llama_config: true\n";
+    let mut case = Case::megatron(yaml, 8, "dgx-h100");
+    case.launcher = "nanotron";
+    let error = case.read().0.unwrap_err();
+    assert!(error.missing.is_empty(), "{error:?}");
+    assert!(error.faults[0].to_string().contains("num_attention_heads 33"), "{error:?}");
+}
+
+/// A batch that does not divide is one broken rule, not two.
+#[test]
+fn torchtitan_tells_a_batch_once() {
+    let flags = "--module llama3 --config llama3_8b --training.local_batch_size 8 --training.global_batch_size 36 \
+        --training.seq_len 4096 --parallelism.pipeline_parallel_degree 4 --training.disable_cuda_graphs";
+    let mut case = Case::megatron(flags, 8, "dgx-h100");
+    case.launcher = "torchtitan";
+    let check = case.check();
+    assert_eq!(
+        check.broken_rules.iter().filter(|rule| rule.id == "T4").count(),
+        1,
+        "{:?}",
+        check.broken_rules
+    );
+}
+
+/// Changes are such as the launcher's files can state, each once, on the global batch that was asked about.
+#[test]
+fn changes_are_the_launchers_own() {
+    let json = r#"{"train_batch_size": 64, "train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 8,
+        "bf16": {"enabled": true}, "zero_optimization": {"stage": 3}}"#;
+    let yaml = "distributed_type: FSDP\nnum_processes: 8\nmixed_precision: bf16\nfsdp_config:\n  fsdp_version: 2\n\
+        parallelism_config:\n  parallelism_config_dp_shard_size: 8\n";
+    let titan = "--module llama3 --config llama3_8b --training.local_batch_size 2 --training.global_batch_size 64 \
+        --training.seq_len 4096";
+    for (launcher, text) in [("deepspeed", json), ("accelerate", yaml), ("torchtitan", titan)] {
+        let mut case = Case::megatron(text, 8, "dgx-h100").with(launcher, "llama-3.1-8b");
+        (case.seq_len, case.micro_batch, case.global_batch) = (Some(4096), Some(1), Some(64));
+        let check = case.check();
+        assert!(check.valid && !check.remedies.is_empty(), "{launcher}: {:?}", check.broken_rules);
+        let changes: Vec<_> = check.remedies.iter().map(|change| &change.flags).collect();
+        for (index, flags) in changes.iter().enumerate() {
+            assert!(!flags.is_empty() && !changes[..index].contains(flags), "{launcher}: {flags:?}");
+        }
+        for change in check.remedies.iter().chain(&check.faster) {
+            assert_eq!(change.parallel.global_batch(), 64, "{launcher}: {}", change.change);
+            assert!(launcher == "torchtitan" || change.parallel.pp == 1, "{launcher}: {}", change.change);
+        }
+        if launcher == "torchtitan" {
+            let halved: Vec<_> =
+                check.remedies.iter().filter(|change| change.parallel.micro_batch_size == 1).collect();
+            assert_eq!(
+                halved[0].flags,
+                ["- --training.local_batch_size 2", "+ --training.local_batch_size 1"]
+            );
+        }
+    }
+}

@@ -71,6 +71,17 @@ type Rules = &'static [&'static Rule];
 const FORK_RULES: Rules =
     rules![HEADS, SP_NEEDS_TP, SP_TOKENS, WIDTHS, CHUNKS_NEED_RANKS, INTERLEAVED_GROUPS, STAGES,];
 
+const ZERO_BUBBLE_RULES: Rules = rules![
+    HEADS,
+    SP_NEEDS_TP,
+    SP_TOKENS,
+    WIDTHS,
+    CHUNKS_NEED_RANKS,
+    INTERLEAVED_GROUPS,
+    STAGES,
+    EVEN_BUT_ENDS,
+];
+
 const EVEN_RULES: Rules = rules![
     HEADS,
     SP_NEEDS_TP,
@@ -209,6 +220,7 @@ pub const ENGINES: &[Engine] = &[
             "v-min",
             "v-zb",
         ],
+        rules: ZERO_BUBBLE_RULES,
         ..BASE
     },
     Engine {

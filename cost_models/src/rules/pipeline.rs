@@ -78,6 +78,18 @@ pub const EVEN_STAGES: Rule = Rule {
     clash: |f, p| format!("pp {} x {} chunks with {} blocks", p.pp, p.vpp, f.blocks),
 };
 
+/// The zero-bubble fork deals out blocks evenly; it may leave the first and the last stage one short.
+pub const EVEN_BUT_ENDS: Rule = Rule {
+    id: "Z1",
+    statement: "stages have the same number of blocks, the first and the last may both have one less: pp x vpp divides the blocks, or the blocks and two",
+    axis: Axis::Pp,
+    holds: |f, p| {
+        let stages = u64::from(p.pp) * u64::from(p.vpp);
+        stages > 0 && (f.blocks.is_multiple_of(stages) || (f.blocks + 2).is_multiple_of(stages))
+    },
+    clash: |f, p| format!("pp {} x {} chunks with {} blocks", p.pp, p.vpp, f.blocks),
+};
+
 /// DeepSpeed's pipeline engine accumulates gradients itself.
 pub const PIPELINE_ZERO: Rule = Rule {
     id: "D3",

@@ -160,9 +160,11 @@ fn take_from(counts: &mut [u64], stage: usize) {
     }
 }
 
-/// The first and last stage hold one block less than the others where that divides, else as `count_ends`.
+/// The first and last stage hold one block less than the others where that divides, else all are equal where that
+/// divides, else as `count_ends`.
 fn ends_one_less(blocks: u64, stages: u64) -> Vec<u64> {
-    count_ends(blocks, stages)
+    let divides = |units: u64| units.is_multiple_of(stages);
+    if divides(blocks) && !divides(blocks + 2) { even(blocks, stages) } else { count_ends(blocks, stages) }
 }
 
 /// nanotron `src/nanotron/models/base.py`, `build_model`: walk the blocks (cost 4 h^2 + 3 h f each) and the head

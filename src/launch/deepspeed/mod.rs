@@ -10,6 +10,7 @@ use super::{
 };
 use crate::plan::Plan;
 use cluster_profiles::Precision;
+use cost_models::rules::RecomputeFreedom;
 use cost_models::runtime::{AttentionKernel, RuntimeFacts};
 use cost_models::{ModelSpec, Optimizer, ParallelConfig, Recompute, Workload};
 use serde_json::{Value, json};
@@ -39,6 +40,11 @@ impl Launcher for DeepSpeed {
     fn refuses(&self, _: &ModelSpec, workload: &Workload) -> Vec<String> {
         let known = matches!(workload.precision, Precision::Bf16 | Precision::Fp16 | Precision::Fp32);
         if known { Vec::new() } else { vec![format!("{} training", workload.precision)] }
+    }
+
+    /// The script recomputes every block or none: the file has no count.
+    fn recompute(&self) -> Option<RecomputeFreedom> {
+        Some(RecomputeFreedom::AllOrNone)
     }
 
     fn unstated(&self, plan: &Plan) -> Vec<String> {

@@ -4,7 +4,10 @@ use super::FlagSet;
 use crate::launch::flags::MOST_BATCH;
 use cluster_profiles::{Gpu, Precision};
 use cost_models::model::{Activation, Block, Mlp};
-use cost_models::runtime::{AttentionKernel, ExpertTraits, MemoryTraits, RecomputeModule};
+use cost_models::runtime::{
+    AttentionKernel, CudaGraph, ExpertDispatcher, ExpertTraits, MemoryTraits, RecomputeModule, RuntimeFacts,
+    TensorOverlap,
+};
 use cost_models::{Dtype, ModelSpec, Optimizer, ParallelConfig, Runtime, RuntimeError, Workload};
 
 /// One optimizer step.
@@ -68,12 +71,40 @@ pub(super) fn runtime(
         .real("--moe-expert-capacity-factor")
         .filter(|_| flags.has("--moe-pad-expert-input-to-capacity"));
     runtime.facts.offloaded_layers = flags.count("--cpu-offloading-num-layers").map_or(0, |n| n as u32);
+    traffic(flags, &mut runtime.facts);
     let memory = &mut runtime.memory;
     state(flags, memory);
     activations(flags, memory);
     experts(flags, model, &mut memory.experts);
     buffers(flags, memory);
     Ok(runtime)
+}
+
+/// How traffic is overlapped, how tokens reach their experts, and what is captured in graphs; what the flags leave open
+/// stays the profile's.
+fn traffic(flags: &FlagSet, facts: &mut RuntimeFacts) {
+    if !flags.has("--overlap-grad-reduce") {
+        facts.overlap.dp = Some(false);
+    }
+    if flags.has("--tp-comm-overlap") {
+        facts.overlap.tp = Some(TensorOverlap::UserBuffers);
+    }
+    if flags.has("--overlap-moe-expert-parallel-comm") {
+        facts.overlap.ep = Some(true);
+    }
+    let backend = flags.text("--moe-flex-dispatcher-backend");
+    facts.dispatcher = match (flags.text("--moe-token-dispatcher-type"), backend) {
+        (None, _) => None,
+        (Some("flex"), Some("hybridep")) => Some(ExpertDispatcher::HybridEp),
+        (Some("flex"), _) => Some(ExpertDispatcher::DeepEp),
+        (Some(_), _) => Some(ExpertDispatcher::AllToAll),
+    };
+    let whole = flags.words("--cuda-graph-scope").iter().any(|scope| scope.contains("full_iteration"));
+    facts.cuda_graph = match flags.text("--cuda-graph-impl") {
+        None | Some("none") => None,
+        Some(_) if whole => Some(CudaGraph::Full),
+        Some(_) => Some(CudaGraph::Partial),
+    };
 }
 
 fn local(flags: &FlagSet) -> bool {
