@@ -165,8 +165,8 @@ impl Rule {
         let mut trial = parallel.clone();
         let mut works = |value: &u64| {
             self.axis.set(&mut trial, *value);
-            let others = rules.iter().filter(|rule| rule.axis == self.axis);
-            (self.holds)(facts, &trial) && others.into_iter().all(|rule| (rule.holds)(facts, &trial))
+            let mut others = rules.iter().filter(|rule| rule.axis == self.axis);
+            (self.holds)(facts, &trial) && others.all(|rule| (rule.holds)(facts, &trial))
         };
         let below = (low..now.min(high + 1)).rev().find(&mut works);
         let above = (now.saturating_add(1).max(low)..=high).find(&mut works);

@@ -81,16 +81,13 @@ pub(super) fn runtime(
 }
 
 /// How traffic is overlapped, how tokens reach their experts, and what is captured in graphs; what the flags leave open
-/// stays the profile's.
+/// stays the profile's, and the overlap of expert traffic is the schedule's.
 fn traffic(flags: &FlagSet, facts: &mut RuntimeFacts) {
     if !flags.has("--overlap-grad-reduce") {
         facts.overlap.dp = Some(false);
     }
     if flags.has("--tp-comm-overlap") {
         facts.overlap.tp = Some(TensorOverlap::UserBuffers);
-    }
-    if flags.has("--overlap-moe-expert-parallel-comm") {
-        facts.overlap.ep = Some(true);
     }
     let backend = flags.text("--moe-flex-dispatcher-backend");
     facts.dispatcher = match (flags.text("--moe-token-dispatcher-type"), backend) {
