@@ -73,8 +73,11 @@ pub fn load(source: &Source) -> Result<Inputs, AppError> {
         Some(gpus) => whole.resized(gpus)?,
         None => whole.clone(),
     };
-    let spare = whole.gpu_count() > cluster.gpu_count() && !whole.is_even();
-    check_precision(&cluster, source.workload.precision)?;
+    if let Some((fault, able)) = unsupported(&cluster, source.workload.precision) {
+        return Err(AppError::usage(format!("--precision is {fault}"), able));
+    }
+    let part = (cluster.main().node.gpus < whole.main().node.gpus).then(|| whole.clone());
+    let available = hosts_to_choose_from(whole, &cluster);
     let runtime = load_runtime(source.runtime, source.launcher)?;
     check_launcher(source.launcher, &model, &source.workload)?;
     let memory_limit = memory_limit(&cluster, &runtime, source.memory_limit);
@@ -82,9 +85,9 @@ pub fn load(source: &Source) -> Result<Inputs, AppError> {
         model,
         model_source,
         cluster_source,
-        whole: (cluster.main().node.gpus < whole.main().node.gpus).then(|| whole.clone()),
+        whole: part,
         cluster,
-        available: spare.then_some(whole),
+        available,
         workload: source.workload.clone(),
         runtime,
         launcher: source.launcher.map(str::to_owned),
@@ -92,15 +95,19 @@ pub fn load(source: &Source) -> Result<Inputs, AppError> {
     })
 }
 
-/// Every kind of GPU must compute in the format: a launcher would fail, or silently train in another one.
-fn check_precision(cluster: &Cluster, precision: Precision) -> Result<(), AppError> {
-    let without = |group: &&cluster_profiles::NodeGroup| !group.gpu.supports(precision);
-    let Some(group) = cluster.groups.iter().find(without) else { return Ok(()) };
+/// What is wrong with a precision that a GPU of the cluster does not compute in, and what to use: a launcher would fail, or
+/// silently train in another one.
+pub(crate) fn unsupported(cluster: &Cluster, precision: Precision) -> Option<(String, String)> {
+    let group = cluster.groups.iter().find(|group| !group.gpu.supports(precision))?;
     let has: Vec<&str> =
         Precision::ALL.into_iter().filter(|p| group.gpu.supports(*p)).map(Precision::name).collect();
-    let message =
-        format!("--precision is {}, which {} does not compute in", precision.name(), group.gpu.title);
-    Err(AppError::usage(message, format!("use {}", has.join(", "))))
+    let fault = format!("{}, which {} does not compute in", precision.name(), group.gpu.title);
+    Some((fault, format!("use {}", has.join(", "))))
+}
+
+/// The whole cluster, where there are more hosts than are used and it matters which.
+pub(crate) fn hosts_to_choose_from(whole: Cluster, used: &Cluster) -> Option<Cluster> {
+    (whole.gpu_count() > used.gpu_count() && !whole.is_even()).then_some(whole)
 }
 
 /// A launcher must run the model and the workload in some layout: otherwise nothing that is planned could be started.
@@ -185,14 +192,18 @@ pub fn load_cluster(name: &str) -> Result<(Cluster, InputSource), AppError> {
 }
 
 /// Whether the user means a file: it has a folder or an ending, or it exists.
-fn is_path(name: &str) -> bool {
+pub(crate) fn is_path(name: &str) -> bool {
     let endings = [".json", ".toml"];
     endings.iter().any(|ending| name.ends_with(ending))
         || name.starts_with(['.', '/'])
         || Path::new(name).is_file()
 }
 
-fn load_runtime(runtime: Option<&str>, launcher: Option<&str>) -> Result<Runtime, AppError> {
+/// The engine that is named, or that of a launcher; the usual one if neither is.
+///
+/// # Errors
+/// It is unknown, or its file is wrong.
+pub fn load_runtime(runtime: Option<&str>, launcher: Option<&str>) -> Result<Runtime, AppError> {
     let name = match (runtime, launcher) {
         (Some(path), _) if is_path(path) => {
             return Ok(Runtime::from_toml(path, &files::read_text(Path::new(path))?)?);

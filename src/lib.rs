@@ -59,7 +59,7 @@ use error::AppError;
 use inputs::Inputs;
 use offload::Offload;
 use plan::Plan;
-use solver::{Constraints, Infeasible, Objective, Observer, Outcome, Problem, Solution};
+use solver::{Constraints, Infeasible, Objective, Observer, Outcome, Problem, ProblemError, Solution};
 use std::time::Duration;
 
 /// What a plan is to be.
@@ -73,6 +73,8 @@ pub struct Wishes {
     pub time_limit: Option<Duration>,
     /// Layouts to rank, the plan included.
     pub top: usize,
+    /// Whether changes are looked for that would help, where nothing fits.
+    pub nearest: bool,
     /// What the prediction must rest on.
     pub require: Option<require::Require>,
     /// What is kept in host memory; the optimizer's state where nothing fits without, if none.
@@ -86,6 +88,7 @@ impl Default for Wishes {
             constraints: Constraints::default(),
             time_limit: None,
             top: 4,
+            nearest: true,
             require: None,
             offload: None,
         }
@@ -135,13 +138,20 @@ fn searched(inputs: Inputs, wishes: &Wishes, observer: &dyn Observer) -> Result<
     if offload::is_used(&inputs) {
         wishes = wishes.without(&[offload::FORBIDS]);
     }
-    let outcome = solver::solve(&problem_of(&inputs, &wishes), observer)
-        .map_err(|error| AppError::Usage { faults: error.faults, hint: None })?;
-    Ok(match outcome {
+    let outcome = solver::solve(&problem_of(&inputs, &wishes), observer).map_err(unsolvable)?;
+    Ok(answered(inputs, outcome))
+}
+
+fn unsolvable(error: ProblemError) -> AppError {
+    AppError::Usage { faults: error.faults, hint: None }
+}
+
+fn answered(inputs: Inputs, outcome: Outcome) -> Answer {
+    match outcome {
         Outcome::Solved(solution) => Answer::Plan(Box::new(planned(inputs, *solution))),
         Outcome::Infeasible(infeasible) => Answer::Infeasible(infeasible),
         Outcome::Stopped { considered } => Answer::Stopped { considered },
-    })
+    }
 }
 
 impl Wishes {
@@ -173,6 +183,7 @@ fn problem_of<'a>(inputs: &'a Inputs, wishes: &Wishes) -> Problem<'a> {
         time_limit: wishes.time_limit,
         top: wishes.top,
         offloads: wishes.offload == Some(Offload::Never) && offload::fault(inputs).is_none(),
+        nearest: wishes.nearest,
         recompute: inputs.launcher.as_deref().and_then(launch::named).and_then(|l| l.recompute()),
         ..Problem::new(&inputs.model, &inputs.cluster, &inputs.workload, &inputs.runtime)
     }

@@ -222,6 +222,137 @@ dollars_per_hour = 30.0
     assert!(column("cluster.inter.bandwidth_bytes_per_second").contains(&"50000000000".to_owned()));
 }
 
+const SERIES: &str = r#"
+name = "series"
+[base]
+model = "llama-3.1-8b"
+cluster = "dgx-h100"
+seq_len = 4096
+global_batch = 64
+[[axes]]
+key = "gpus"
+values = [8, 32]
+[[axes]]
+key = "gpu.memory"
+values = ["40 GiB", "20 GiB", "141 GiB", "80 GiB"]
+[[axes]]
+key = "cluster.inter.bandwidth"
+values = ["25 GB/s", "100 GB/s", "5 GB/s"]
+[[axes]]
+key = "cluster.inter.latency"
+values = ["5 us", "50 us"]
+"#;
+
+#[test]
+fn a_format_that_a_gpu_lacks_is_a_row_with_the_reason() {
+    let folder = folder();
+    let axes = "[[axes]]\nkey = \"precision\"\nvalues = [\"nvfp4\", \"bf16\"]\n";
+    let base = "name = \"formats\"\n[base]\nmodel = \"llama-3.1-8b\"\ncluster = \"dgx-h100\"\ngpus = 8\n\
+                seq_len = 2048\nglobal_batch = 16\n";
+    write(folder.path(), "study.toml", &format!("{base}{axes}"));
+    let output = meshwright(&["study", "study.toml", "--out", "out"], folder.path());
+    done(&output);
+    let (header, rows) = table(&folder.path().join("out/results.csv"));
+    let at = |name: &str| header.iter().position(|own| own == name).unwrap_or_else(|| panic!("{name}"));
+    let cell = |row: usize, name: &str| rows[row][at(name)].as_str();
+    assert_eq!((cell(0, "status"), cell(0, "binding")), ("infeasible", "precision"));
+    assert!(cell(0, "reason").starts_with("precision is nvfp4, which NVIDIA H100"), "{}", cell(0, "reason"));
+    assert_eq!(cell(1, "status"), "ok");
+    assert!(String::from_utf8_lossy(&output.stdout).contains("precision: precision is nvfp4"));
+}
+
+#[test]
+fn a_job_that_failures_leave_no_progress_never_finishes() {
+    let folder = folder();
+    let hopeless = SMALL.replace("\"5 years\"", "\"1 min\"").replace("values = [1, 8, 16]", "values = [16]");
+    write(folder.path(), "study.toml", &hopeless);
+    let arguments = ["study", "study.toml", "--out", "out", "--html", "study.html", "--format", "json"];
+    let output = meshwright(&arguments, folder.path());
+    assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
+    let (header, rows) = table(&folder.path().join("out/results.csv"));
+    let at = |name: &str| header.iter().position(|own| own == name).unwrap_or_else(|| panic!("{name}"));
+    for row in &rows {
+        assert_eq!((row[at("status")].as_str(), row[at("binding")].as_str()), ("excluded", "goodput"));
+        assert!(
+            row[at("reason")].starts_with("never finishes: it fails every 3.75 s"),
+            "{}",
+            row[at("reason")]
+        );
+        assert_eq!(row[at("goodput_fraction")], "0");
+        for empty in ["training_seconds", "training_dollars", "dollars_per_billion_tokens"] {
+            assert_eq!(row[at(empty)], "", "{empty}");
+        }
+        assert!(!row[at("step_time_seconds")].is_empty());
+    }
+    let decisions: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert!(decisions["reasons"]["goodput"].as_str().expect("a reason").starts_with("never finishes"));
+    let page = std::fs::read_to_string(folder.path().join("study.html")).expect("a page");
+    assert!(page.contains("never finishes"));
+}
+
+#[test]
+fn sensitivities_are_the_derivatives_of_the_step() {
+    use meshwright::study::decide::sensitivities;
+    use meshwright::study::hardware::NUMBERS;
+    let study = meshwright::study::Study::read("series.toml", SERIES).expect("it reads");
+    let Ok(meshwright::Answer::Plan(plan)) = meshwright::study::run::plan_of(&study, 35, 1) else {
+        panic!("a plan fits")
+    };
+    let list = sensitivities(&plan);
+    assert!(list.len() >= 5, "{list:?}");
+    let step = |number: &meshwright::study::hardware::Number, factor: f64| {
+        let mut cluster = plan.inputs.cluster.clone();
+        (number.scale)(&mut cluster, factor);
+        let run = cost_models::TrainingRun { cluster: &cluster, ..plan.run() };
+        cost_models::estimate(&run).expect("it runs").step_time_seconds.get()
+    };
+    let mut elasticities = 0.0;
+    for one in &list {
+        let number = NUMBERS.iter().find(|number| number.name == one.name).expect("a number");
+        // A difference ten times as fine.
+        let fine = (step(number, 1.001) / step(number, 0.999)).ln() / (1.001f64 / 0.999).ln();
+        assert!((one.elasticity - fine).abs() < 0.01, "{}: {} and {fine}", one.name, one.elasticity);
+        assert_eq!(one.step_halved_seconds, step(number, 0.5), "{}", one.name);
+        assert_eq!(one.step_doubled_seconds, step(number, 2.0), "{}", one.name);
+        elasticities += one.elasticity.abs();
+    }
+    // All rates doubled and all latencies halved halve all but the fixed times: the elasticities add up to at most one.
+    assert!((0.5..1.01).contains(&elasticities), "{elasticities}");
+    assert!(list.windows(2).all(|pair| pair[0].elasticity.abs() >= pair[1].elasticity.abs()));
+}
+
+/// Runs a command and says the most memory it held, in bytes, as the kernel counts it.
+#[cfg(target_os = "linux")]
+fn peak_bytes(arguments: &[&str], folder: &std::path::Path) -> u64 {
+    let mut child = start(arguments, folder);
+    let status = format!("/proc/{}/status", child.id());
+    let mut peak = 0;
+    while child.try_wait().expect("it is a child").is_none() {
+        let text = std::fs::read_to_string(&status).unwrap_or_default();
+        let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let kib = line.and_then(|text| text.trim().trim_end_matches(" kB").parse::<u64>().ok());
+        peak = peak.max(kib.unwrap_or(0) * 1024);
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    peak
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+#[ignore = "a minute: cargo test --release --test study_run -- --ignored"]
+fn a_hundred_thousand_points_stream() {
+    let folder = folder();
+    let prices = "[[axes]]\nkey = \"cluster.dollars_per_gpu_hour\"\nrange = { from = 1, to = 5, count = 500 }\n\
+                  [[axes]]\nkey = \"failures.mtbf_gpu\"\nrange = { from = \"1 years\", to = \"9 years\", count = 50 }\n";
+    let base = "name = \"many\"\n[base]\nmodel = \"llama-3.1-8b\"\ncluster = \"dgx-h100\"\nseq_len = 4096\n\
+                tokens = 1e12\n[[axes]]\nkey = \"gpus\"\nvalues = [8, 16]\n[[axes]]\nkey = \"global_batch\"\nvalues = [32, 64]\n";
+    write(folder.path(), "study.toml", &format!("{base}{prices}"));
+    let peak = peak_bytes(&["study", "study.toml", "--out", "out", "--html", "study.html"], folder.path());
+    let (_, rows) = table(&folder.path().join("out/results.csv"));
+    assert_eq!(rows.len(), 100_000);
+    assert!(peak > 0 && peak < 500_000_000, "{peak} bytes");
+}
+
 #[cfg(feature = "parquet")]
 #[test]
 fn parquet_holds_what_the_csv_holds() {

@@ -74,6 +74,58 @@ fn export(engine: &str, folder: &Path) {
     done(&meshwright(&[&arguments[..], &["--results", results, "--out", "job"]].concat(), folder));
 }
 
+#[cfg(unix)]
+#[test]
+fn a_slurm_task_that_is_killed_is_queued_again_and_the_results_are_the_same() {
+    use std::os::unix::process::CommandExt;
+    let folder = folder();
+    let folder = folder.path();
+    export("slurm", folder);
+    let path = Path::new(env!("CARGO_BIN_EXE_meshwright")).parent().expect("a folder").display().to_string();
+    let path = format!("{path}:{}", std::env::var("PATH").expect("a path"));
+    let mut command = Command::new("bash");
+    command.args(["job/shards.sbatch"]).current_dir(folder).env("PATH", path).env("SLURM_ARRAY_TASK_ID", "1");
+    // A group of its own, as Slurm kills a task with all its processes.
+    let mut task =
+        command.process_group(0).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("bash runs");
+    let rows = folder.join("it's here/shard-1/rows.jsonl");
+    while task.try_wait().expect("it is a child").is_none()
+        && std::fs::metadata(&rows).map_or(0, |file| file.len()) == 0
+    {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    let _ = Command::new("kill").args(["-KILL", "--", &format!("-{}", task.id())]).status();
+    task.wait().expect("it ends");
+    for task in ["2", "1"] {
+        bash("./job/shards.sbatch", folder, &[("SLURM_ARRAY_TASK_ID", task)]);
+    }
+    bash("./job/merge.sbatch", folder, &[]);
+    assert_same_results(&folder.join("whole"), &folder.join("it's here"));
+}
+
+#[test]
+fn files_that_a_study_names_are_found_from_the_folder_it_was_exported_in() {
+    let folder = folder();
+    let folder = folder.path();
+    write(
+        folder,
+        "model.toml",
+        "name = \"own\"\nlayers = 8\nhidden = 1024\nheads = 8\nffn = 4096\nvocab = 32000\n",
+    );
+    let own = SMALL.replace("llama-3.1-8b", "model.toml").replace("[2048, 4096]", "[2048]");
+    write(folder, "study.toml", &own);
+    let arguments = ["study", "export", "study.toml", "--shards", "1", "--results", "out", "--out", "job"];
+    done(&meshwright(&[&arguments[..], &["--engine", "slurm"]].concat(), folder));
+    bash("cd job && ./shards.sbatch && ./merge.sbatch", folder, &[("SLURM_ARRAY_TASK_ID", "1")]);
+    assert!(folder.join("out/results.csv").exists());
+    done(&meshwright(&[&arguments[..], &["--engine", "kubernetes"]].concat(), folder));
+    let text = std::fs::read_to_string(folder.join("job/shards.yaml")).expect("a file");
+    assert!(text.contains("in its working folder, \"model.toml\""), "{text}");
+    let colon = ["study", "export", "study.toml", "--results", "a:b", "--out", "x", "--engine", "kubernetes"];
+    let refused = meshwright(&colon, folder);
+    assert!(stderr(&refused).contains("--results has a colon"), "{}", stderr(&refused));
+}
+
 #[test]
 fn the_slurm_array_runs_the_shards_and_the_merge() {
     let folder = folder();
@@ -103,6 +155,16 @@ fn the_indexed_job_runs_the_shards_and_the_merge() {
         (job["spec"].clone(), command[2].as_str().expect("a script").to_owned())
     };
     let (spec, shard) = command("job/shards.yaml");
+    // The study is mounted from a ConfigMap that holds its text; here it lies where it always did.
+    let text = std::fs::read_to_string(folder.join("job/study.yaml")).expect("a file");
+    let map: serde_json::Value = serde_norway::from_str(&text).expect("YAML");
+    assert_eq!((&map["kind"], &map["data"]["study.toml"]), (&"ConfigMap".into(), &SMALL.into()));
+    let mounts = &spec["template"]["spec"]["containers"][0]["volumeMounts"];
+    let results = folder.canonicalize().expect("it exists").join("it's here");
+    assert_eq!(mounts[0]["mountPath"], "/study");
+    assert_eq!(mounts[1]["mountPath"], results.display().to_string());
+    assert!(shard.contains("/study/study.toml"));
+    let shard = shard.replace("/study/study.toml", "study.toml");
     assert_eq!((&spec["completionMode"], &spec["completions"]), (&"Indexed".into(), &2.into()));
     for index in ["0", "1"] {
         bash(&shard, folder, &[("JOB_COMPLETION_INDEX", index)]);

@@ -58,7 +58,10 @@ const MOST_SMALLER: usize = 4;
 pub fn explain(problem: &Problem, pruned: &Pruned) -> Infeasible {
     match leanest(problem) {
         Some(leanest) => too_large(problem, leanest, nearest(problem)),
-        None => illegal(problem, pruned, fewer_gpus(problem).into_iter().chain(nearest(problem)).collect()),
+        None => {
+            let fewer = problem.nearest.then(|| fewer_gpus(problem)).flatten();
+            illegal(problem, pruned, fewer.into_iter().chain(nearest(problem)).collect())
+        }
     }
 }
 
@@ -70,7 +73,7 @@ pub fn contradicted(problem: &Problem, contradictions: &[String]) -> Infeasible 
         shortfall_bytes: Bytes::ZERO,
         reason: contradictions.join("; "),
         leanest: None,
-        nearest: relaxed::changes(problem),
+        nearest: if problem.nearest { relaxed::changes(problem) } else { Vec::new() },
     }
 }
 
@@ -155,6 +158,9 @@ fn leanest_of(problem: &Problem, units: &Units, space: &SearchSpace, mesh: &Mesh
 /// Changes of one input, each the smallest of its kind that gives a plan.
 fn nearest(problem: &Problem) -> Vec<Change> {
     let mut changes = Vec::new();
+    if !problem.nearest {
+        return changes;
+    }
     changes.extend(more_gpus(problem));
     changes.extend(shorter_sequence(problem));
     changes.extend(other_batch(problem));

@@ -82,7 +82,7 @@ pub fn front(problem: &Problem, trade: Trade, observer: &dyn Observer) -> Result
         Trade::Gpus | Trade::Price => over_sizes(&fastest, observer, deadline),
         Trade::Memory => over_memory(&fastest, observer, deadline),
     };
-    found.plans = unbeaten(found.plans, trade);
+    found.plans = unbeaten_plans(found.plans, trade);
     Ok(found)
 }
 
@@ -171,19 +171,26 @@ fn peak(solution: &Solution) -> Bytes {
     peaks.fold(Bytes::ZERO, Bytes::max)
 }
 
+/// The entries that no other equals or beats in both measures, of which less is better, by the first measure; of equal ones
+/// the first. Entries without a finite measure are left out.
+#[must_use]
+pub fn unbeaten<T>(mut list: Vec<(f64, f64, T)>) -> Vec<(f64, f64, T)> {
+    list.retain(|entry| entry.0.is_finite() && entry.1.is_finite());
+    list.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)));
+    let mut least = f64::INFINITY;
+    list.retain(|entry| {
+        let better = entry.1 < least;
+        least = least.min(entry.1);
+        better
+    });
+    list
+}
+
 /// Those that no other beats, cheapest first.
-fn unbeaten(plans: Vec<Solution>, trade: Trade) -> Vec<Solution> {
-    let mut ranked: Vec<(f64, Solution)> = plans.into_iter().map(|plan| (trade.cost(&plan), plan)).collect();
-    ranked.sort_by(|a, b| {
-        let step = |plan: &Solution| plan.estimate.step_time_seconds.get();
-        a.0.total_cmp(&b.0).then(step(&a.1).total_cmp(&step(&b.1)))
+fn unbeaten_plans(plans: Vec<Solution>, trade: Trade) -> Vec<Solution> {
+    let measured = plans.into_iter().map(|plan| {
+        let (cost, step) = (trade.cost(&plan), plan.estimate.step_time_seconds.get());
+        (cost, step, plan)
     });
-    let mut fastest = f64::INFINITY;
-    let kept = ranked.into_iter().filter(|(_, plan)| {
-        let step = plan.estimate.step_time_seconds.get();
-        let faster = step < fastest;
-        fastest = fastest.min(step);
-        faster
-    });
-    kept.map(|(_, plan)| plan).collect()
+    unbeaten(measured.collect()).into_iter().map(|(_, _, plan)| plan).collect()
 }

@@ -33,6 +33,8 @@ pub struct Problem<'a> {
     pub time_limit: Option<Duration>,
     /// How many different layouts to rank, the plan included.
     pub top: usize,
+    /// Whether changes are looked for that would help, where nothing fits.
+    pub nearest: bool,
     /// How freely the launcher lets recompute be chosen; as the engine does if none.
     pub recompute: Option<RecomputeFreedom>,
     /// Whether optimizer state in host memory is proposed where nothing fits.
@@ -68,6 +70,7 @@ impl<'a> Problem<'a> {
             objective: Objective::default(),
             time_limit: None,
             top: 3,
+            nearest: true,
             recompute: None,
             offloads: false,
         }

@@ -242,13 +242,7 @@ impl PlanArgs {
             return Err(AppError::Usage { faults, hint });
         }
         let time_limit = self.time_limit.map(|limit| Duration::from_secs_f64(limit.get().min(1e9)));
-        Ok(Wishes {
-            objective,
-            constraints,
-            time_limit,
-            top: self.top,
-            require: self.require,
-            offload: self.inputs.offload,
-        })
+        let (top, require, offload) = (self.top, self.require, self.inputs.offload);
+        Ok(Wishes { objective, constraints, time_limit, top, require, offload, ..Wishes::default() })
     }
 }

@@ -173,7 +173,7 @@ fn export_files(
     out: &Path,
     force: bool,
 ) -> Result<Ending, AppError> {
-    let name = read(study)?.name;
+    let plans = read(study)?;
     let Some(engine) = ENGINES.iter().find(|known| known.name == engine) else {
         let names: Vec<&str> = ENGINES.iter().map(|engine| engine.name).collect();
         return Err(AppError::usage(
@@ -192,10 +192,16 @@ fn export_files(
             faults.push(format!("{what} is empty or has control characters"));
         }
     }
+    if engine.name == "kubernetes" && results.contains(':') {
+        faults.push("--results has a colon, which Kubernetes takes in no mountPath".to_owned());
+    }
     if !faults.is_empty() {
         return Err(AppError::Usage { faults, hint: None });
     }
-    let files = (engine.files)(&Sharded { name, study, out: results, shards });
+    let named = plans.files();
+    let folder = absolute(Path::new("."));
+    let (name, text) = (plans.name, plans.text);
+    let files = (engine.files)(&Sharded { name, study, text, files: named, folder, out: results, shards });
     export::write(out, &files, force)?;
     let paths: Vec<String> = files.iter().map(|file| out.join(&*file.name).display().to_string()).collect();
     output::complain(&format!("Wrote {}. To run it: {}\n", paths.join(", "), engine.start));

@@ -2,11 +2,14 @@
 
 use super::number::{grouped, seconds, significant};
 use super::table::Table;
-use crate::study::decide::{BatchPlan, BreakEven, Decisions, Front, Outcome, Sensitivity, Switch};
+use crate::study::decide::{BatchPlan, BreakEven, Decisions, Outcome, Sensitivity, Switch, TradeOff};
 use crate::study::file::Study;
 use cluster_profiles::Seconds;
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
+/// Seconds of a year.
+const YEAR: f64 = 365.25 * 86_400.0;
 /// Lines of a part that are shown; the rest is in the files.
 const SHOWN: usize = 12;
 
@@ -14,6 +17,7 @@ const SHOWN: usize = 12;
 #[must_use]
 pub fn text(study: &Study, decisions: &Decisions) -> String {
     let mut out = format!("{}\n\n  {}\n", study.title, counts(decisions));
+    part(&mut out, "why points are without use, one of each", &reasons(&decisions.reasons));
     part(&mut out, "best of every job", &best(study, &decisions.best));
     part(&mut out, "worth its price: nothing is both faster and cheaper", &fronts(&decisions.fronts));
     part(&mut out, "the best layout switches", &switches(&decisions.switches));
@@ -41,10 +45,17 @@ pub fn counts(decisions: &Decisions) -> String {
     format!("points: {}{why}", counts.join(", "))
 }
 
+fn reasons(list: &BTreeMap<String, String>) -> String {
+    let line = |(what, reason): (&String, &String)| format!("  {what}: {reason}\n");
+    list.iter().take(SHOWN).map(line).collect::<String>() + &more(list.len())
+}
+
 /// A duration for people who wait for days.
 #[must_use]
 pub fn long_time(time: f64) -> String {
     match time {
+        time if time >= 1e7 * 86_400.0 => format!("{} years", grouped((time / YEAR).round() as u64)),
+        time if time >= 1000.0 * 86_400.0 => format!("{} years", significant(time / YEAR)),
         time if time >= 2.0 * 86_400.0 => format!("{} days", significant(time / 86_400.0)),
         time if time >= 2.0 * 3600.0 => format!("{} h", significant(time / 3600.0)),
         time => seconds(Seconds(time)),
@@ -55,6 +66,7 @@ pub fn long_time(time: f64) -> String {
 #[must_use]
 pub fn dollars(amount: f64) -> String {
     match amount {
+        amount if amount >= 1e10 => format!("${} M", grouped((amount / 1e6).round() as u64)),
         amount if amount >= 1e6 => format!("${} M", significant(amount / 1e6)),
         amount if amount >= 1e3 => format!("${}", grouped(amount.round() as u64)),
         amount => format!("${}", significant(amount)),
@@ -111,7 +123,7 @@ fn best(study: &Study, list: &[Outcome]) -> String {
     if list.is_empty() { String::new() } else { indented(&table.text()) + &more(list.len()) }
 }
 
-fn fronts(list: &[Front]) -> String {
+fn fronts(list: &[TradeOff]) -> String {
     let mut out = String::new();
     for front in list.iter().filter(|front| front.against == "dollars_per_billion_tokens").take(SHOWN) {
         let points = front.points.iter().take(6);

@@ -4,10 +4,10 @@ use super::goodput::FailureKeys;
 use super::library::Library;
 use super::value::Value;
 use crate::Wishes;
-use crate::inputs::{self, DEFAULT_RUNTIME, Inputs};
+use crate::inputs::{self, Inputs};
 use crate::offload::Offload;
 use cluster_profiles::{Bytes, Cluster, Precision, catalog};
-use cost_models::{Optimizer, Runtime, Workload};
+use cost_models::{Optimizer, Workload};
 use solver::{Constraints, Objective};
 use std::collections::BTreeMap;
 
@@ -89,8 +89,11 @@ impl Draft {
     pub fn ready(&self, library: &Library, objective: Objective) -> Result<Ready, String> {
         let (model, model_source) = library.model(&self.model, &self.model_keys)?;
         let (cluster, cluster_source) = library.cluster(&self.cluster)?;
-        let cluster = self.sized(self.edited(cluster)?)?;
-        let runtime = self.engine()?;
+        let whole = self.edited(cluster)?;
+        let cluster = self.sized(&whole)?;
+        let part = (cluster.main().node.gpus < whole.main().node.gpus).then(|| whole.clone());
+        let available = inputs::hosts_to_choose_from(whole, &cluster);
+        let runtime = library.runtime(self.runtime.as_deref(), self.launcher.as_deref())?;
         let memory_limit = inputs::memory_limit(&cluster, &runtime, self.memory_limit.map(Bytes));
         let inputs = Inputs {
             model,
@@ -101,8 +104,8 @@ impl Draft {
             runtime,
             launcher: self.launcher.clone(),
             memory_limit_bytes: memory_limit,
-            available: None,
-            whole: None,
+            available,
+            whole: part,
         };
         Ok(Ready { inputs, wishes: self.wishes(objective)? })
     }
@@ -128,19 +131,7 @@ impl Draft {
         let fix: Vec<&str> = self.fix.iter().map(String::as_str).collect();
         let constraints = Constraints::parse(&fix, &forbid).map_err(|error| error.faults.join("; "))?;
         let offload = Some(Offload::Never);
-        Ok(Wishes { objective, constraints, time_limit: None, top: 1, offload, ..Wishes::default() })
-    }
-
-    fn engine(&self) -> Result<Runtime, String> {
-        let name = match (&self.runtime, &self.launcher) {
-            (Some(name), _) => name.as_str(),
-            (None, Some(name)) => {
-                let launcher = crate::cli::inputs::launcher(name).map_err(|error| error.to_string())?;
-                return launcher.engine().map_err(|error| error.to_string());
-            }
-            (None, None) => DEFAULT_RUNTIME,
-        };
-        Runtime::named(name).map_err(|error| error.to_string())
+        Ok(Wishes { objective, constraints, top: 1, nearest: false, offload, ..Wishes::default() })
     }
 
     /// The cluster with another GPU, domain and figures.
@@ -169,11 +160,11 @@ impl Draft {
         Ok(cluster)
     }
 
-    fn sized(&self, cluster: Cluster) -> Result<Cluster, String> {
+    fn sized(&self, cluster: &Cluster) -> Result<Cluster, String> {
         let gpus = match (self.gpus, self.dollars_per_hour) {
             (Some(gpus), _) => gpus,
-            (None, Some(dollars)) => affordable(&cluster, dollars)?,
-            (None, None) => return Ok(cluster),
+            (None, Some(dollars)) => affordable(cluster, dollars)?,
+            (None, None) => return Ok(cluster.clone()),
         };
         cluster.resized(gpus).map_err(|error| error.to_string())
     }

@@ -7,6 +7,7 @@ use super::key::{self, kind_of, nearest};
 use super::library::Library;
 use super::value::{Kind, Value};
 use crate::error::AppError;
+use crate::inputs;
 use cluster_profiles::Seconds;
 use serde::{Deserialize, Serialize};
 use solver::Objective;
@@ -218,6 +219,18 @@ impl Study {
     #[must_use]
     pub fn axis_keys(&self) -> Vec<&str> {
         self.axes.iter().flat_map(|axis| axis.keys.iter().map(String::as_str)).collect()
+    }
+
+    /// Files that its points name, by paths that start from the folder it is run in.
+    #[must_use]
+    pub fn files(&self) -> Vec<String> {
+        let named = |key: &str| ["model", "cluster", "runtime"].contains(&key);
+        let base = self.base.iter().filter(|(key, _)| named(key)).map(|(_, value)| value);
+        let along =
+            self.axes.iter().flat_map(|axis| axis.steps.iter().flat_map(|step| axis.keys.iter().zip(step)));
+        let along = along.filter(|(key, _)| named(key)).map(|(_, value)| value);
+        let names: BTreeSet<String> = base.chain(along).map(ToString::to_string).collect();
+        names.into_iter().filter(|name| inputs::is_path(name) && !name.starts_with('/')).collect()
     }
 
     /// A point put together.

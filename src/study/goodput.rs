@@ -10,7 +10,13 @@
 //!
 //! `R`: from a failure until training goes on. An asynchronous snapshot pauses only for the copy to the host, but what it
 //! holds is safe only when it is written: on top of the interval, a failure loses the time of the write as well.
+//!
+//! A failed node is replaced after `T` seconds. A job that waits stands still as long, once for every failure:
+//! `stretch (1 + T / M)`. One that goes on without it has `T / M` nodes missing on average (Little's law), each a share `s`
+//! of its speed: `stretch / (1 - s T / M)`; where that is not above 0, nodes fail faster than they are replaced.
 
+use crate::report::number::seconds;
+use cluster_profiles::Seconds;
 use serde::{Deserialize, Serialize};
 
 /// What a study says about failures, as far as it does.
@@ -40,8 +46,8 @@ pub struct Failures {
     pub restart: f64,
     /// Until a failed node is replaced; 0 where spares are at hand.
     pub replacement: f64,
-    /// Share of the speed that is lost while the job goes on without the failed node; 1 where it waits.
-    pub lost_speed: f64,
+    /// Share of the speed that a missing node takes while the job goes on without it; none where the job waits.
+    pub lost_speed: Option<f64>,
 }
 
 /// What comes of it.
@@ -49,10 +55,12 @@ pub struct Failures {
 pub struct Goodput {
     /// Seconds of training between checkpoints.
     pub interval: f64,
-    /// Share of the time that becomes progress.
+    /// Share of the time that becomes progress; 0 where the job never finishes ([`LEAST_FRACTION`]).
     pub fraction: f64,
 }
 
+/// A job that makes less progress than this never finishes: an hour of training would take more than a year.
+pub const LEAST_FRACTION: f64 = 1e-4;
 /// Longest interval that is looked at, in mean times between failures.
 const LONGEST: f64 = 20.0;
 /// Seconds from a failure until training goes on, where the study does not say: detection, requeueing, loading. Assumed.
@@ -67,18 +75,29 @@ impl Failures {
     /// Share of the time that becomes progress with this interval.
     #[must_use]
     pub fn fraction(&self, interval: f64) -> f64 {
+        self.running() / self.stretch(interval)
+    }
+
+    /// Seconds for a second of training, all nodes there.
+    fn stretch(&self, interval: f64) -> f64 {
         if !self.mtbf.is_finite() {
-            return interval / (interval + self.pause);
+            return (interval + self.pause) / interval;
         }
         if interval <= 0.0 {
-            return 0.0;
+            return f64::INFINITY;
         }
         let m = self.mtbf;
         let again = (self.restart + self.exposed()) / m;
-        let stretch = m * again.exp() * ((interval + self.pause) / m).exp_m1() / interval;
-        // While a node is missing the job waits, or goes on slower.
-        let degraded = 1.0 + self.replacement * self.lost_speed / m;
-        1.0 / (stretch * degraded)
+        m * again.exp() * ((interval + self.pause) / m).exp_m1() / interval
+    }
+
+    /// Share of the time that is not lost to missing nodes.
+    fn running(&self) -> f64 {
+        let missing = self.replacement / self.mtbf;
+        match self.lost_speed {
+            None => 1.0 / (1.0 + missing),
+            Some(share) => (1.0 - share * missing).max(0.0),
+        }
     }
 
     /// The interval that loses least. The loss falls, then rises: golden section search over its logarithm. Asynchronous
@@ -93,7 +112,7 @@ impl Failures {
         let ratio = (5f64.sqrt() - 1.0) / 2.0;
         for _ in 0..100 {
             let (left, right) = (high - ratio * (high - low), low + ratio * (high - low));
-            if self.fraction(left.exp()) >= self.fraction(right.exp()) { high = right } else { low = left }
+            if self.stretch(left.exp()) <= self.stretch(right.exp()) { high = right } else { low = left }
         }
         (0.5 * (low + high)).exp()
     }
@@ -103,7 +122,24 @@ impl Failures {
     pub fn goodput(&self, interval: Option<f64>) -> Goodput {
         let interval = interval.unwrap_or_else(|| self.best_interval());
         let fraction = if interval.is_finite() { self.fraction(interval) } else { 1.0 };
-        Goodput { interval, fraction: fraction.clamp(0.0, 1.0) }
+        let finishes = fraction >= LEAST_FRACTION;
+        Goodput { interval, fraction: if finishes { fraction.min(1.0) } else { 0.0 } }
+    }
+
+    /// Why a job with such failures never finishes.
+    #[must_use]
+    pub fn why_never(&self, interval: f64) -> String {
+        let time = |value: f64| seconds(Seconds(value));
+        let mut text = format!(
+            "never finishes: it fails every {}, goes on {} after a failure and needs {} undisturbed from one checkpoint to the next",
+            time(self.mtbf),
+            time(self.restart + self.exposed()),
+            time(interval + self.pause)
+        );
+        if self.replacement > 0.0 {
+            text += &format!("; a failed node is replaced after {}", time(self.replacement));
+        }
+        text
     }
 }
 
@@ -138,7 +174,7 @@ impl FailureKeys {
             pause: if self.asynchronous { copy.min(write) } else { write },
             restart: self.restart.unwrap_or(DEFAULT_RESTART),
             replacement: self.replacement.unwrap_or(0.0),
-            lost_speed: if self.elastic && missing < 1.0 { missing } else { 1.0 },
+            lost_speed: (self.elastic && missing < 1.0).then_some(missing),
         })
     }
 }
@@ -163,7 +199,7 @@ mod tests {
     use super::*;
 
     fn job(mtbf: f64, pause: f64) -> Failures {
-        Failures { mtbf, write: pause, pause, restart: 300.0, replacement: 0.0, lost_speed: 1.0 }
+        Failures { mtbf, write: pause, pause, restart: 300.0, replacement: 0.0, lost_speed: None }
     }
 
     #[test]
@@ -186,40 +222,87 @@ mod tests {
         assert_eq!(daly(100.0, 10.0), 10.0);
     }
 
-    #[test]
-    fn a_simulated_job_progresses_as_the_formula_says() {
-        let failures = job(5000.0, 100.0);
-        let interval = failures.best_interval();
-        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-        let mut failure_after = || {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            let uniform = ((state >> 11) as f64 + 1.0) / (1u64 << 53) as f64;
-            -failures.mtbf * uniform.ln()
-        };
-        let (mut clock, mut done) = (0.0, 0.0);
-        let mut next = failure_after();
+    /// Seconds between failures, exponentially distributed, the same on every run.
+    struct Clock {
+        state: u64,
+        mtbf: f64,
+    }
+
+    impl Clock {
+        fn new(mtbf: f64) -> Self {
+            Self { state: 0x9e37_79b9_7f4a_7c15, mtbf }
+        }
+
+        fn next(&mut self) -> f64 {
+            self.state ^= self.state << 13;
+            self.state ^= self.state >> 7;
+            self.state ^= self.state << 17;
+            let uniform = ((self.state >> 11) as f64 + 1.0) / (1u64 << 53) as f64;
+            -self.mtbf * uniform.ln()
+        }
+    }
+
+    /// Progress over time of a job that is run failure by failure. A snapshot is safe `exposed` seconds after its pause; a
+    /// failure throws the job back to the last that is; without a spare it waits for the node.
+    fn simulated(failures: &Failures, interval: f64) -> f64 {
+        let mut clock = Clock::new(failures.mtbf);
+        let cycle = interval + failures.pause;
+        let (mut now, mut done) = (0.0, 0.0);
+        let mut next = clock.next();
         while done < 4e7 {
-            if next >= interval + failures.pause {
-                next -= interval + failures.pause;
-                clock += interval + failures.pause;
-                done += interval;
-                continue;
-            }
-            clock += next;
-            next = failure_after();
+            // Whole cycles until the failure; the last counts only if its snapshot was written.
+            let ended = next - failures.exposed();
+            let safe = (ended / cycle).floor().max(0.0);
+            done += safe * interval;
+            now += next;
+            next = clock.next();
             // A restart may be interrupted as well.
             while next < failures.restart {
-                clock += next;
-                next = failure_after();
+                now += next + failures.replacement;
+                next = clock.next();
             }
-            clock += failures.restart;
+            now += failures.restart + failures.replacement;
             next -= failures.restart;
         }
-        let simulated = done / clock;
-        let predicted = failures.fraction(interval);
-        assert!((simulated / predicted - 1.0).abs() < 0.01, "simulated {simulated}, predicted {predicted}");
+        done / now
+    }
+
+    #[test]
+    fn a_simulated_job_progresses_as_the_formula_says() {
+        let synchronous = job(5000.0, 100.0);
+        let waits = Failures { replacement: 7200.0, ..synchronous };
+        let asynchronous = Failures { pause: 5.0, ..synchronous };
+        for failures in [synchronous, waits, asynchronous] {
+            let interval = failures.best_interval();
+            let (forced, predicted) = (simulated(&failures, interval), failures.fraction(interval));
+            assert!((forced / predicted - 1.0).abs() < 0.02, "simulated {forced}, predicted {predicted}");
+        }
+    }
+
+    #[test]
+    fn an_elastic_job_is_as_fast_as_the_nodes_it_has() {
+        let failures = Failures { replacement: 40_000.0, lost_speed: Some(0.01), ..job(5000.0, 100.0) };
+        // Nodes that are missing on average: every failure takes one away for the time of a replacement.
+        let mut clock = Clock::new(failures.mtbf);
+        let (mut now, mut missing) = (0.0, 0.0);
+        while now < 1e9 {
+            now += clock.next();
+            missing += failures.replacement;
+        }
+        let speed = 1.0 - 0.01 * missing / now;
+        let waits_for_none = Failures { replacement: 0.0, ..failures };
+        let predicted = failures.fraction(3600.0) / waits_for_none.fraction(3600.0);
+        assert!((speed / predicted - 1.0).abs() < 0.01, "simulated {speed}, predicted {predicted}");
+    }
+
+    #[test]
+    fn a_job_that_fails_faster_than_it_restarts_never_finishes() {
+        let hopeless = job(30.0, 600.0);
+        assert_eq!(hopeless.goodput(None).fraction, 0.0);
+        assert!(hopeless.why_never(100.0).starts_with("never finishes: it fails every 30.0 s"));
+        let nodes_run_out = Failures { replacement: 1e6, lost_speed: Some(0.1), ..job(1e4, 10.0) };
+        assert_eq!(nodes_run_out.goodput(None).fraction, 0.0);
+        assert!(job(3600.0, 60.0).goodput(None).fraction > 0.5);
     }
 
     #[test]
@@ -230,7 +313,7 @@ mod tests {
         assert!(goodput(Failures { write: 60.0, pause: 60.0, ..base }) > goodput(base));
         assert!(goodput(Failures { pause: 5.0, ..base }) > goodput(base));
         let waits = Failures { replacement: 7200.0, ..base };
-        assert!(goodput(Failures { lost_speed: 0.01, ..waits }) > goodput(waits));
+        assert!(goodput(Failures { lost_speed: Some(0.01), ..waits }) > goodput(waits));
         assert!(goodput(base) > goodput(waits));
         assert_eq!(goodput(Failures { mtbf: f64::INFINITY, ..base }), 1.0);
     }

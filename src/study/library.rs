@@ -1,11 +1,11 @@
-//! Models and clusters that points name: read once, shared by all points.
+//! Models, clusters and engines that points name: read once, shared by all points.
 
 use super::value::Value;
 use crate::files;
 use crate::inputs;
 use crate::plan::InputSource;
 use cluster_profiles::Cluster;
-use cost_models::{ModelSpec, model};
+use cost_models::{ModelSpec, Runtime, model};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
@@ -17,6 +17,7 @@ type Known<T> = Mutex<BTreeMap<String, Result<(T, InputSource), String>>>;
 pub struct Library {
     models: Known<ModelSpec>,
     clusters: Known<Cluster>,
+    runtimes: Known<Runtime>,
 }
 
 impl Library {
@@ -49,20 +50,33 @@ impl Library {
         })
     }
 
+    /// The engine called `runtime`, or that of a launcher; the usual one if neither is named.
+    ///
+    /// # Errors
+    /// It is unknown, or its file is wrong.
+    pub fn runtime(&self, runtime: Option<&str>, launcher: Option<&str>) -> Result<Runtime, String> {
+        let name = runtime.or(launcher).unwrap_or(inputs::DEFAULT_RUNTIME);
+        let read = || {
+            let found = inputs::load_runtime(runtime, launcher).map_err(|error| error.to_string())?;
+            let text = serde_json::to_string(&found).unwrap_or_default();
+            Ok((found, InputSource::new(name, &text)))
+        };
+        remembered(&self.runtimes, format!("{runtime:?} {launcher:?}"), read).map(|(runtime, _)| runtime)
+    }
+
     /// Digests of everything read, by name.
     #[must_use]
     pub fn digests(&self) -> Vec<(String, String)> {
-        let of = |name: &String, source: Option<&InputSource>| {
-            (name.clone(), source.map_or_else(String::new, |source| source.sha256.clone()))
-        };
-        let models = self.models.lock().unwrap_or_else(PoisonError::into_inner);
-        let clusters = self.clusters.lock().unwrap_or_else(PoisonError::into_inner);
-        let models =
-            models.iter().map(|(name, found)| of(name, found.as_ref().ok().map(|(_, source)| source)));
-        let clusters =
-            clusters.iter().map(|(name, found)| of(name, found.as_ref().ok().map(|(_, source)| source)));
-        models.chain(clusters).collect()
+        [digests_of(&self.models), digests_of(&self.clusters), digests_of(&self.runtimes)].concat()
     }
+}
+
+fn digests_of<T>(known: &Known<T>) -> Vec<(String, String)> {
+    let known = known.lock().unwrap_or_else(PoisonError::into_inner);
+    let digest = |found: &Result<(T, InputSource), String>| {
+        found.as_ref().map_or_else(|_| String::new(), |(_, source)| source.sha256.clone())
+    };
+    known.iter().map(|(name, found)| (name.clone(), digest(found))).collect()
 }
 
 fn remembered<T: Clone>(

@@ -10,7 +10,6 @@ use crate::report::summary::heaviest;
 use cluster_profiles::Cluster;
 use cost_models::{Optimizer, RankMemory};
 use serde::{Deserialize, Serialize};
-use solver::Infeasible;
 
 /// What a column holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -229,22 +228,26 @@ pub fn planned(
     let broken = study.limits.broken(&economy);
     row.text("status", if broken.is_empty() { "ok" } else { "excluded" });
     row.text("binding", if broken.is_empty() { fullest_kind(plan) } else { broken.join(" ") });
+    if let Some(why) = economy.never_finishes {
+        row.text("reason", why);
+    }
     row.cells
 }
 
-/// The row of a point that no layout fits.
+/// The row of a point that no layout fits: what binds, and the reason in words.
 #[must_use]
 pub fn infeasible(
     study: &Study,
     columns: &[Column],
     index: u64,
     ready: &Ready,
-    why: &Infeasible,
+    binding: &str,
+    reason: &str,
 ) -> Vec<Cell> {
     let mut row = Filling::new(study, columns, index);
     row.text("status", "infeasible");
-    row.text("binding", &why.binding_term);
-    row.text("reason", &why.reason);
+    row.text("binding", binding);
+    row.text("reason", reason);
     row.integer("gpu_count", ready.inputs.cluster.gpu_count() as i64);
     row.number("memory_limit_bytes", ready.inputs.memory_limit_bytes.get());
     row.cells
@@ -310,13 +313,15 @@ fn fullest_kind(plan: &Plan) -> String {
 }
 
 /// What a point costs.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 struct Economy {
     step: f64,
     watts: f64,
     dollars_per_hour: Option<f64>,
     training_seconds: Option<f64>,
     training_dollars: Option<f64>,
+    /// Why failures leave no progress.
+    never_finishes: Option<String>,
 }
 
 fn economy(row: &mut Filling, draft: &Draft, plan: &Plan, cluster: &Cluster) -> Economy {
@@ -332,7 +337,8 @@ fn economy(row: &mut Filling, draft: &Draft, plan: &Plan, cluster: &Cluster) -> 
         group.dollars_per_gpu_hour.map(|price| price * gpus)
     });
     let dollars_per_hour: Option<f64> = dollars.sum();
-    let goodput = draft.failures.of_job(&job(plan)).map(|failures| failures.goodput(draft.failures.interval));
+    let failures = draft.failures.of_job(&job(plan));
+    let goodput = failures.map(|failures| failures.goodput(draft.failures.interval));
     let fraction = goodput.map_or(1.0, |goodput| goodput.fraction);
     let seconds = draft.tokens.filter(|_| fraction > 0.0).map(|tokens| tokens / rate / fraction);
     row.number("power_watts", watts);
@@ -353,7 +359,9 @@ fn economy(row: &mut Filling, draft: &Draft, plan: &Plan, cluster: &Cluster) -> 
     if let Some(dollars) = training_dollars {
         row.number("training_dollars", dollars);
     }
-    Economy { step, watts, dollars_per_hour, training_seconds: seconds, training_dollars }
+    let never_finishes = failures.zip(goodput).filter(|(_, goodput)| goodput.fraction <= 0.0);
+    let never_finishes = never_finishes.map(|(failures, goodput)| failures.why_never(goodput.interval));
+    Economy { step, watts, dollars_per_hour, training_seconds: seconds, training_dollars, never_finishes }
 }
 
 /// Bytes that a checkpoint holds of a parameter: 16-bit weights and the optimizer's state.
@@ -383,6 +391,7 @@ impl Limits {
             limit.zip(value).is_some_and(|(most, value)| value > most)
         };
         [
+            ("goodput", economy.never_finishes.is_some()),
             ("step_time", over(self.step_time_seconds, Some(economy.step))),
             ("power", over(self.power_watts, Some(economy.watts))),
             ("dollars_per_hour", over(self.dollars_per_hour, economy.dollars_per_hour)),

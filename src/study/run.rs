@@ -1,10 +1,12 @@
 //! Plans the points of a study on all cores and writes a row for each as it is done.
 
+use super::draft::Ready;
 use super::file::Study;
 use super::journal::{Journal, Manifest, SCHEMA};
 use super::row::{Cell, Column, columns, infeasible, invalid, planned};
 use super::work::Units;
 use crate::error::AppError;
+use crate::inputs;
 use crate::{Answer, Wishes};
 use sha2::{Digest, Sha256};
 use solver::{Objective, Silent};
@@ -12,6 +14,9 @@ use std::collections::BTreeSet;
 use std::num::NonZero;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Rows that are held before they are written.
+const ROWS: usize = 256;
 
 /// How a run is watched.
 pub trait Watch: Sync {
@@ -122,21 +127,29 @@ impl<I: Iterator<Item = u64>> Shared<'_, I> {
             if held(&self.failure).is_some() {
                 break;
             }
-            let points: Vec<u64> =
-                self.units.points(unit).into_iter().filter(|point| !self.done.contains(point)).collect();
-            if points.is_empty() {
-                continue;
-            }
-            let rows = match &pool {
-                Ok(pool) => pool.install(|| rows(self.study, self.columns, &points)),
-                Err(_) => rows(self.study, self.columns, &points),
-            };
-            if let Err(error) = self.record(&points, &rows) {
+            let done = self.plan_unit(unit, pool.as_ref().ok());
+            if let Err(error) = done {
                 held(&self.failure).get_or_insert(error);
                 break;
             }
+        }
+    }
+
+    /// Plans what is not done of a unit: one search.
+    fn plan_unit(&self, unit: u64, pool: Option<&rayon::ThreadPool>) -> Result<(), AppError> {
+        let mut points = self.units.points(unit);
+        points.retain(|point| !self.done.contains(point));
+        let mut search = Search::new(self.study, self.columns);
+        for points in points.chunks(ROWS) {
+            let mut plan = || points.iter().map(|point| search.row(*point)).collect::<Vec<_>>();
+            let rows = match pool {
+                Some(pool) => pool.install(plan),
+                None => plan(),
+            };
+            self.record(points, &rows)?;
             self.watch.advance(points.len() as u64);
         }
+        Ok(())
     }
 
     fn record(&self, points: &[u64], rows: &[Vec<Cell>]) -> Result<(), AppError> {
@@ -145,12 +158,23 @@ impl<I: Iterator<Item = u64>> Shared<'_, I> {
     }
 }
 
-/// The rows of points that share one search.
-#[must_use]
-pub fn rows(study: &Study, columns: &[Column], points: &[u64]) -> Vec<Vec<Cell>> {
-    let mut answer: Option<Result<Answer, String>> = None;
-    let row = |point: &u64| {
-        let point = *point;
+/// One search and the rows of the points that share it.
+pub struct Search<'a> {
+    study: &'a Study,
+    columns: &'a [Column],
+    answer: Option<Result<Answer, String>>,
+}
+
+impl<'a> Search<'a> {
+    /// A search that is made for the first point that asks for it.
+    #[must_use]
+    pub const fn new(study: &'a Study, columns: &'a [Column]) -> Self {
+        Self { study, columns, answer: None }
+    }
+
+    /// The row of a point; the first of them that can be planned is searched.
+    pub fn row(&mut self, point: u64) -> Vec<Cell> {
+        let (study, columns) = (self.study, self.columns);
         let ready = study.draft(point).and_then(|draft| {
             let ready = draft.ready(&study.library, study.objective)?;
             Ok((draft, ready))
@@ -159,21 +183,37 @@ pub fn rows(study: &Study, columns: &[Column], points: &[u64]) -> Vec<Vec<Cell>>
             Ok(ready) => ready,
             Err(fault) => return invalid(study, columns, point, &fault),
         };
-        let answer = answer.get_or_insert_with(|| {
-            crate::plan(ready.inputs.clone(), &ready.wishes, &Silent).map_err(|error| error.to_string())
-        });
-        match answer {
+        let inputs = &ready.inputs;
+        if let Some((fault, able)) = inputs::unsupported(&inputs.cluster, inputs.workload.precision) {
+            let reason = format!("precision is {fault}; {able}");
+            return infeasible(study, columns, point, &ready, "precision", &reason);
+        }
+        match self.answer(&ready) {
             Ok(Answer::Plan(plan)) => {
-                let own = &ready.inputs.cluster;
+                let own = &inputs.cluster;
                 let cluster = if study.objective == Objective::StepTime { own } else { &plan.inputs.cluster };
                 planned(study, columns, point, &draft, plan, cluster)
             }
-            Ok(Answer::Infeasible(why)) => infeasible(study, columns, point, &ready, why),
+            Ok(Answer::Infeasible(why)) => {
+                infeasible(study, columns, point, &ready, &why.binding_term, &why.reason)
+            }
             Ok(Answer::Stopped { .. }) => invalid(study, columns, point, "the search was stopped"),
             Err(fault) => invalid(study, columns, point, fault),
         }
-    };
-    points.iter().map(row).collect()
+    }
+
+    fn answer(&mut self, ready: &Ready) -> &Result<Answer, String> {
+        self.answer.get_or_insert_with(|| {
+            crate::plan(ready.inputs.clone(), &ready.wishes, &Silent).map_err(|error| error.to_string())
+        })
+    }
+}
+
+/// The rows of points that share one search.
+#[must_use]
+pub fn rows(study: &Study, columns: &[Column], points: &[u64]) -> Vec<Vec<Cell>> {
+    let mut search = Search::new(study, columns);
+    points.iter().map(|point| search.row(*point)).collect()
 }
 
 /// The plan of one point.

@@ -6,7 +6,7 @@ use super::{page, plan};
 use crate::plan::Plan;
 use crate::report::number::{grouped, seconds, significant};
 use crate::report::study_text::{best_table, dollars, long_time, value};
-use crate::study::decide::{Decisions, Front, Gathered, Outcome};
+use crate::study::decide::{Decisions, Gathered, Outcome, TradeOff};
 use crate::study::file::Study;
 use crate::study::row::column_name;
 use cluster_profiles::Seconds;
@@ -47,12 +47,21 @@ fn counts(decisions: &Decisions) -> Markup {
     let total: u64 = decisions.counts.values().sum();
     let mut list = vec![("points", grouped(total))];
     list.extend(decisions.counts.iter().map(|(status, count)| (status.as_str(), grouped(*count))));
-    let rows: Vec<Vec<String>> =
-        decisions.binding.iter().map(|(what, count)| vec![what.clone(), grouped(*count)]).collect();
+    let rows: Vec<Vec<String>> = decisions
+        .binding
+        .iter()
+        .map(|(what, count)| {
+            let why = decisions.reasons.get(what).cloned().unwrap_or_default();
+            vec![what.clone(), grouped(*count), why]
+        })
+        .collect();
     html! {
         (facts(&list))
         @if !rows.is_empty() {
-            details { summary { "What binds the points without use" } (table(&["what", "points"], &[], &rows)) }
+            details {
+                summary { "What binds the points without use" }
+                (table(&["what", "points", "the first says"], &[2], &rows))
+            }
         }
     }
 }
@@ -201,7 +210,7 @@ fn fronts(decisions: &Decisions, gathered: &Gathered) -> Markup {
     let jobs = gathered.by_job();
     let by_point: BTreeMap<u64, &Outcome> =
         gathered.outcomes.iter().map(|outcome| (outcome.point, outcome)).collect();
-    let drawn: Vec<(&Front, &Vec<&Outcome>)> = decisions
+    let drawn: Vec<(&TradeOff, &Vec<&Outcome>)> = decisions
         .fronts
         .iter()
         .filter_map(|front| Some((front, &jobs.iter().take(MOST_JOBS).find(|(job, _)| *job == front.job)?.1)))
@@ -235,7 +244,7 @@ fn fronts(decisions: &Decisions, gathered: &Gathered) -> Markup {
     }
 }
 
-fn front_chart(front: &Front, all: &[&Outcome], by_point: &BTreeMap<u64, &Outcome>) -> Markup {
+fn front_chart(front: &TradeOff, all: &[&Outcome], by_point: &BTreeMap<u64, &Outcome>) -> Markup {
     let other = |outcome: &Outcome| match front.against.as_str() {
         "gpus" => Some(outcome.gpus),
         "joules_per_token" => Some(outcome.joules_per_token),

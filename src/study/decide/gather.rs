@@ -1,12 +1,13 @@
 //! The figures of every row that decisions look at.
 
-use super::pareto::{Front, front};
+use super::pareto::TradeOff;
 use crate::error::AppError;
 use crate::study::file::Study;
 use crate::study::merge::Rows;
 use crate::study::row::{Cell, Column, column_name};
 use serde::Serialize;
 use solver::Objective;
+use solver::pareto::unbeaten;
 use std::collections::BTreeMap;
 
 /// A point with a plan.
@@ -49,6 +50,8 @@ pub struct Gathered {
     pub counts: BTreeMap<String, u64>,
     /// Rows without use, by what binds.
     pub binding: BTreeMap<String, u64>,
+    /// The reason of the first row of every kind of these, where rows have one.
+    pub reasons: BTreeMap<String, String>,
     /// Points that keep every limit, in their order.
     pub outcomes: Vec<Outcome>,
     /// The job of every outcome: what is trained, whatever it runs on.
@@ -77,12 +80,15 @@ impl Gathered {
         let job: Vec<usize> = (0..axes.len()).filter(|at| is_job(axes[*at])).collect();
         let named: Vec<usize> = axes.iter().map(|key| columns.at(&column_name(key))).collect();
         let mut gathered = Self::default();
-        let (status, binding) = (columns.at("status"), columns.at("binding"));
+        let (status, binding, reason) = (columns.at("status"), columns.at("binding"), columns.at("reason"));
         rows.each(|row| {
             let state = row[status].text().unwrap_or_default().to_owned();
             if state != "ok" {
-                let why = row[binding].text().unwrap_or(&state);
-                *gathered.binding.entry(why.to_owned()).or_default() += 1;
+                let why = row[binding].text().unwrap_or(&state).to_owned();
+                if let Some(reason) = row[reason].text() {
+                    gathered.reasons.entry(why.clone()).or_insert_with(|| reason.to_owned());
+                }
+                *gathered.binding.entry(why).or_default() += 1;
             } else if let Some(outcome) = outcome(&columns, &named, &row) {
                 let job: Vec<String> =
                     job.iter().map(|at| format!("{} {}", axes[*at], outcome.values[*at])).collect();
@@ -129,7 +135,7 @@ impl Gathered {
 
     /// The fronts of every job: time against money, GPUs and energy.
     #[must_use]
-    pub fn fronts(&self) -> Vec<Front> {
+    pub fn fronts(&self) -> Vec<TradeOff> {
         let time = |outcome: &Outcome| 1e9 / outcome.tokens_per_second;
         type Measure = fn(&Outcome) -> Option<f64>;
         let against: [(&str, Measure); 3] = [
@@ -145,10 +151,10 @@ impl Gathered {
                     .filter_map(|outcome| Some((time(outcome), measure(outcome)?, outcome.point)))
                     .collect();
                 if !points.is_empty() {
-                    fronts.push(Front {
+                    fronts.push(TradeOff {
                         job: job.to_owned(),
                         against: name.to_owned(),
-                        points: front(&points),
+                        points: unbeaten(points),
                     });
                 }
             }

@@ -10,7 +10,7 @@ mod switches;
 pub use batch::{BatchPlan, Phase, Speed, schedule as batch_schedule};
 pub use break_even::{BreakEven, Pair, break_even_price};
 pub use gather::{Gathered, Outcome};
-pub use pareto::{Front, front};
+pub use pareto::TradeOff;
 pub use sensitivity::{Sensitivity, sensitivities};
 pub use switches::{Switch, switches};
 
@@ -32,10 +32,12 @@ pub struct Decisions {
     pub counts: BTreeMap<String, u64>,
     /// Points that do not count, by what binds.
     pub binding: BTreeMap<String, u64>,
+    /// The reason of the first of them, where it has one.
+    pub reasons: BTreeMap<String, String>,
     /// The best point of every job.
     pub best: Vec<Outcome>,
     /// Fronts of every job.
-    pub fronts: Vec<Front>,
+    pub fronts: Vec<TradeOff>,
     /// Where another layout becomes best along an axis.
     pub switches: Vec<Switch>,
     /// Prices at which two clusters cost the same for a token.
@@ -61,6 +63,7 @@ pub fn decide(study: &Study, rows: &mut Rows) -> Result<(Decisions, Gathered, Op
         name: study.name.clone(),
         counts: gathered.counts.clone(),
         binding: gathered.binding.clone(),
+        reasons: gathered.reasons.clone(),
         fronts: gathered.fronts(),
         switches: switches(study, &gathered),
         break_even: break_even::break_even(study, &gathered),

@@ -1,10 +1,10 @@
-//! Pareto fronts: points that nothing beats in both of two measures, of which less is better.
+//! Trade-offs: points that nothing beats in both of two measures, of which less is better.
 
 use serde::Serialize;
 
-/// A front of seconds for a billion tokens against something else.
+/// Seconds for a billion tokens against something else.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Front {
+pub struct TradeOff {
     /// What is trained.
     pub job: String,
     /// The other measure.
@@ -13,25 +13,10 @@ pub struct Front {
     pub points: Vec<(f64, f64, u64)>,
 }
 
-/// The points that no other point equals or beats in both measures; of equal ones the first.
-#[must_use]
-pub fn front(points: &[(f64, f64, u64)]) -> Vec<(f64, f64, u64)> {
-    let mut sorted: Vec<(f64, f64, u64)> =
-        points.iter().copied().filter(|point| point.0.is_finite() && point.1.is_finite()).collect();
-    sorted.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)).then(a.2.cmp(&b.2)));
-    let mut least = f64::INFINITY;
-    sorted.retain(|point| {
-        let better = point.1 < least;
-        least = least.min(point.1);
-        better
-    });
-    sorted
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
     use proptest::prelude::*;
+    use solver::pareto::unbeaten;
 
     proptest! {
         #[test]
@@ -44,7 +29,7 @@ mod tests {
             });
             let mut forced: Vec<(f64, f64, u64)> = points.iter().copied().filter(|point| !beaten(point)).collect();
             forced.sort_by(|a, b| a.0.total_cmp(&b.0));
-            prop_assert_eq!(front(&points), forced);
+            prop_assert_eq!(unbeaten(points), forced);
         }
     }
 }

@@ -14,6 +14,12 @@ pub struct Sharded {
     pub name: String,
     /// Path of the study file, as the shards see it.
     pub study: String,
+    /// The study file.
+    pub text: String,
+    /// Files that the study names by relative paths, and the folder these start from.
+    pub files: Vec<String>,
+    /// See `files`.
+    pub folder: String,
     /// Folder of the shards and of the merged results, on storage that all shards share.
     pub out: String,
     /// Number of shards.
@@ -38,9 +44,14 @@ pub static ENGINES: &[Engine] = &[
 ];
 
 impl Sharded {
-    /// The command of one shard, whose number is the shell's word `number`.
-    fn shard_command(&self, number: &str) -> String {
-        let (study, out, shards) = (quote(&self.study), quote(&self.out), self.shards);
+    /// A line that enters the folder which the study's own paths start from; none where it has none.
+    fn enter(&self) -> String {
+        if self.files.is_empty() { String::new() } else { format!("cd {}\n", quote(&self.folder)) }
+    }
+
+    /// The command of one shard of the study at a path; its number is the shell's word `number`.
+    fn shard_command(&self, study: &str, number: &str) -> String {
+        let (study, out, shards) = (quote(study), quote(&self.out), self.shards);
         format!("meshwright study {study} --out {out}/shard-{number} --shard {number}/{shards}")
     }
 

@@ -12,18 +12,20 @@ pub fn files(sharded: &Sharded) -> Vec<LaunchFile> {
     };
     let array = format!(
         "{}#SBATCH --array=1-{shards}\n#SBATCH --ntasks=1\n#SBATCH --cpus-per-task=2\n#SBATCH --mem=2G\n#SBATCH --requeue\n\
-         set -euo pipefail\n{}\n",
+         set -euo pipefail\n{}{}\n",
         header(name),
-        sharded.shard_command("\"$SLURM_ARRAY_TASK_ID\"")
+        sharded.enter(),
+        sharded.shard_command(&sharded.study, "\"$SLURM_ARRAY_TASK_ID\"")
     );
     let merge = format!(
-        "{}#SBATCH --ntasks=1\n#SBATCH --mem=2G\nset -euo pipefail\n{}\n",
+        "{}#SBATCH --ntasks=1\n#SBATCH --mem=2G\nset -euo pipefail\n{}{}\n",
         header(&format!("{name}-merge")),
+        sharded.enter(),
         sharded.merge_command()
     );
     let submit = "#!/usr/bin/env bash\nset -euo pipefail\ncd \"$(dirname \"${BASH_SOURCE[0]}\")\"\n\
                   job=$(sbatch --parsable shards.sbatch)\n\
-                  sbatch --dependency=\"afterok:${job%%;*}\" merge.sbatch\n";
+                  sbatch --dependency=\"afterok:${job%%;*}\" --kill-on-invalid-dep=yes merge.sbatch\n";
     vec![
         LaunchFile::script("shards.sbatch", array),
         LaunchFile::script("merge.sbatch", merge),
