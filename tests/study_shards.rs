@@ -118,7 +118,7 @@ fn files_that_a_study_names_are_found_from_the_folder_it_was_exported_in() {
     done(&meshwright(&[&arguments[..], &["--engine", "slurm"]].concat(), folder));
     bash("cd job && ./shards.sbatch && ./merge.sbatch", folder, &[("SLURM_ARRAY_TASK_ID", "1")]);
     assert!(folder.join("out/results.csv").exists());
-    done(&meshwright(&[&arguments[..], &["--engine", "kubernetes"]].concat(), folder));
+    done(&meshwright(&[&arguments[..], &["--engine", "kubernetes", "--force"]].concat(), folder));
     let text = std::fs::read_to_string(folder.join("job/shards.yaml")).expect("a file");
     assert!(text.contains("in its working folder, \"model.toml\""), "{text}");
     let colon = ["study", "export", "study.toml", "--results", "a:b", "--out", "x", "--engine", "kubernetes"];
