@@ -98,6 +98,7 @@ fn pairs_with_decimal_commas_and_other_units_are_read_or_refused() {
         .write("bare.csv", "from,to,bandwidth\na,b,48.5\n")
         .write("mixed.csv", "from,to,bandwidth_gb_per_second\na,b,48,5\n")
         .write("absurd.csv", "from,to,bandwidth_gb_per_second\na,b,1e9\n")
+        .write("thousands.csv", "from;to;bandwidth_mb_per_second\na;b;48,500\nb;a;47,500\n")
         .write("nan.csv", "from,to,bandwidth_gb_per_second\na,b,48\nb,a,nan\n");
     let rate = |file: &str| {
         let answer = bench.import(&format!("pairs {file} --base dgx-h100"));
@@ -111,6 +112,7 @@ fn pairs_with_decimal_commas_and_other_units_are_read_or_refused() {
         ("mixed.csv", "line 2: 4 cells"),
         ("absurd.csv", "line 2: 1e9 is no rate"),
         ("nan.csv", "line 3: `nan` is no measurement"),
+        ("thousands.csv", "line 2: `48,500` may be 48.500 or 48500"),
     ] {
         let message = bench.refused(&format!("pairs {file} --base dgx-h100"));
         assert!(message.contains(says), "{message}");

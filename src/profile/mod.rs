@@ -18,6 +18,7 @@ mod nccl_xml;
 mod nvidia_smi;
 mod osu;
 mod pairs;
+mod pairs_header;
 mod perftest;
 pub mod probe;
 mod probe_gpu;

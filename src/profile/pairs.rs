@@ -2,79 +2,14 @@
 //! host names in the first row and column.
 
 use super::findings::{Findings, Origin, Pair};
-use super::source::{self, FASTEST, Input, Lines, number};
+use super::pairs_header::{Columns, Dialect, columns, rate_unit};
+use super::source::{self, FASTEST, Input, Lines};
 use crate::error::AppError;
 use cluster_profiles::{BytesPerSecond, Seconds};
 use std::collections::BTreeMap;
 
 /// Most rates that are kept: 4096 hosts with 8 rails each, thinned beyond.
 const MOST_PAIRS: usize = 1 << 24;
-/// Units whose capitals tell bits from bytes, as headers write them, with their scale in bytes per second.
-const CAPITALS: [(&str, f64); 8] = [
-    ("GB/s", 1e9),
-    ("MB/s", 1e6),
-    ("GBps", 1e9),
-    ("MBps", 1e6),
-    ("Gb/s", 0.125e9),
-    ("Mb/s", 0.125e6),
-    ("Gbps", 0.125e9),
-    ("Mbps", 0.125e6),
-];
-/// Units that need none.
-const RATES: [(&str, f64); 14] = [
-    ("gibps", 1_073_741_824.0),
-    ("gib/s", 1_073_741_824.0),
-    ("gib_per_second", 1_073_741_824.0),
-    ("mib/s", 1_048_576.0),
-    ("mib_per_second", 1_048_576.0),
-    ("gbit", 0.125e9),
-    ("mbit", 0.125e6),
-    ("gb_per_second", 1e9),
-    ("gbytes", 1e9),
-    ("gigabytes", 1e9),
-    ("mb_per_second", 1e6),
-    ("mbytes", 1e6),
-    ("megabytes", 1e6),
-    ("bytes_per_second", 1.0),
-];
-/// The same of latencies, in seconds.
-const TIMES: [(&str, f64); 5] = [("us", 1e-6), ("usec", 1e-6), ("ms", 1e-3), ("ns", 1e-9), ("seconds", 1.0)];
-
-/// How a file separates its cells, and its decimals.
-#[derive(Debug, Clone, Copy)]
-struct Dialect {
-    separator: char,
-    decimal_comma: bool,
-}
-
-impl Dialect {
-    fn of(header: &str) -> Self {
-        let count = |c: char| header.matches(c).count();
-        let separator = [';', '\t', ','].into_iter().max_by_key(|c| (count(*c), *c == ',')).unwrap_or(',');
-        Self { separator, decimal_comma: separator != ',' }
-    }
-
-    fn cells(self, line: &str) -> Vec<String> {
-        line.split(self.separator).map(|cell| cell.trim().trim_matches('"').to_owned()).collect()
-    }
-
-    fn number(self, cell: &str) -> Result<f64, String> {
-        if self.decimal_comma && cell.matches(',').count() == 1 && !cell.contains('.') {
-            return number(&cell.replace(',', "."));
-        }
-        number(cell)
-    }
-}
-
-/// What the columns of a list of pairs are.
-struct Columns {
-    from: usize,
-    to: usize,
-    rail: Option<usize>,
-    rate: (usize, f64),
-    latency: Option<(usize, f64)>,
-    width: usize,
-}
 
 /// Imports a file.
 ///
@@ -137,47 +72,6 @@ fn sort_naturally(names: &mut [String]) {
         (stem.to_owned(), number.parse::<u64>().unwrap_or(0), name.clone())
     };
     names.sort_by_key(key);
-}
-
-fn scale(name: &str, units: &[(&str, f64)]) -> Option<f64> {
-    units.iter().find(|(unit, _)| name.contains(unit)).map(|(_, scale)| *scale)
-}
-
-/// Bytes per second of the unit in a header.
-fn rate_unit(header: &str) -> Result<f64, String> {
-    let exact = CAPITALS.iter().find(|(unit, _)| header.contains(unit)).map(|(_, scale)| *scale);
-    let lower = header.to_lowercase();
-    if let Some(unit) = exact.or_else(|| scale(&lower, &RATES)) {
-        return Ok(unit);
-    }
-    if ["gb/s", "mb/s", "gbps", "mbps"].iter().any(|unit| lower.contains(unit)) {
-        return Err(format!("`{header}` does not tell bits from bytes: GB/s, Gbit/s or MiB/s?"));
-    }
-    Err(format!("`{header}` has no unit: GB/s, Gbit/s or MiB/s?"))
-}
-
-/// The columns of a list; none where the header is that of a square table.
-fn columns(header: &[String]) -> Result<Option<Columns>, String> {
-    let names: Vec<String> = header.iter().map(|name| name.to_lowercase()).collect();
-    let find = |wanted: &[&str]| names.iter().position(|name| wanted.contains(&name.as_str()));
-    let (from, to) = (
-        find(&["from", "src", "source", "sender", "host_a", "from_host", "client"]),
-        find(&["to", "dst", "destination", "receiver", "host_b", "to_host", "server"]),
-    );
-    let (Some(from), Some(to)) = (from, to) else { return Ok(None) };
-    let rate = names.iter().position(|name| {
-        ["bandwidth", "bw", "busbw", "algbw", "rate"].iter().any(|stem| name.starts_with(stem))
-    });
-    let rate = rate.ok_or("no column of bandwidths")?;
-    let unit = rate_unit(&header[rate])?;
-    let latency = match names.iter().position(|name| name.starts_with("lat")) {
-        Some(at) => {
-            Some((at, scale(&names[at], &TIMES).ok_or_else(|| format!("`{}` has no unit", names[at]))?))
-        }
-        None => None,
-    };
-    let rail = find(&["rail", "nic", "interface", "hca"]);
-    Ok(Some(Columns { from, to, rail, rate: (rate, unit), latency, width: names.len() }))
 }
 
 /// Refuses what no link between hosts has.
