@@ -143,6 +143,7 @@ fn bad_input_is_refused_with_the_rule_named() {
         ),
         (format!("--schedule 1f1b {base} --times=-1,1,1"), "-1 is not a time"),
         (format!("--schedule 1f1b {base} --times 1,NaN,1"), "NaN is not a time"),
+        (format!("--schedule 1f1b {base} --times 1e300,1,1"), "1e300: times lie between 0 and 1e18"),
         (format!("--schedule 1f1b {base} --times 1,1"), "2 numbers; give F,I,W"),
         (format!("--schedule 1f1b {base} --times 1,x,1"), "'x' is not a number"),
         (format!("--schedule 1f1b {base} --times 1,1,1 --p2p=-2"), "-2 is not a finite number of at least 0"),

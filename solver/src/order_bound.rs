@@ -13,7 +13,7 @@
 //! With stage time w, hop c, p ranks, v chunks and m microbatches this is m v w + (p - 1) w + 2 (v p - 1) c for equal
 //! stages on the last rank: the step itself.
 
-use cost_models::schedule::OpCosts;
+use cost_models::schedule::{OpCosts, StageCosts};
 
 /// Sizes of an interleaved order: ranks, chunks, microbatches, and how many of these form a group.
 #[derive(Debug, Clone, Copy)]
@@ -26,13 +26,12 @@ pub struct Interleaving {
     pub microbatches: usize,
     /// Microbatches of a group, at least as many as ranks: all groups are whole. Without chunks there are none.
     pub group: usize,
-    /// Whether forwards and backwards are combined: a rank then runs a forward more in its warm-up, and another together
-    /// with its first backward.
-    pub combined: bool,
 }
 
 impl Interleaving {
-    /// No step with these costs in this order is shorter.
+    /// No step with these costs in this order is shorter, nor one whose steady backwards and forwards are combined: that is
+    /// the same order, but for pairs that start and end together. A pair saves what its stages say; the first microbatch's
+    /// way to the end and the last one's way back are never in pairs.
     #[must_use]
     pub fn bound(&self, costs: &OpCosts) -> f64 {
         let whole: f64 = costs.stages.iter().map(|stage| stage.forward + stage.backward).sum();
@@ -44,13 +43,8 @@ impl Interleaving {
         let Some(steady) = self.steady_work(costs, rank) else { return 0.0 };
         let last_stage = (self.chunks - 1) * self.ranks + rank;
         let behind = last_stage + 1..costs.stages.len();
-        let detour: f64 = behind
-            .map(|stage| {
-                costs.stages[stage].forward
-                    + costs.stages[stage].backward
-                    + 2.0 * costs.hop_seconds(stage - 1)
-            })
-            .sum();
+        let detour: f64 =
+            behind.map(|stage| paired_work(&costs.stages[stage]) + 2.0 * costs.hop_seconds(stage - 1)).sum();
         round_trip + detour + steady
     }
 
@@ -60,13 +54,13 @@ impl Interleaving {
         let (p, v, m) = (self.ranks, self.chunks, self.microbatches);
         let group = if v == 1 { m } else { self.group.min(m) };
         let warmup = if v == 1 { p - 1 - rank } else { 2 * (p - 1 - rank) + (v - 1) * group };
-        let before = warmup + 1 + 2 * usize::from(self.combined);
+        let before = warmup + 1;
         if before >= m * v {
             return None;
         }
         let work = |chunk: usize| {
             let stage = &costs.stages[chunk * p + rank];
-            m.saturating_sub(self.share(before, chunk, group)) as f64 * (stage.forward + stage.backward)
+            m.saturating_sub(self.share(before, chunk, group)) as f64 * paired_work(stage)
         };
         Some((0..v).map(work).sum())
     }
@@ -76,6 +70,11 @@ impl Interleaving {
         let whole = group * self.chunks;
         count / whole * group + (count % whole).saturating_sub(chunk * group).min(group)
     }
+}
+
+/// Forward and backward of a stage in a combined pair, or one after the other where there is none.
+fn paired_work(stage: &StageCosts) -> f64 {
+    (stage.forward + stage.backward - stage.pair_saving - stage.backward_pair_saving).max(0.0)
 }
 
 /// 1F1B holds p microbatches on rank 0, so that every p-th forward there waits for a microbatch's whole way there and back. All
@@ -95,13 +94,17 @@ mod tests {
     use super::*;
     use cost_models::schedule::{GroupRule, ScheduleKind, ScheduleShape, generate, simulate};
 
-    fn simulated(order: &Interleaving, costs: &OpCosts) -> Result<f64, Box<dyn std::error::Error>> {
+    fn simulated(
+        order: &Interleaving,
+        combined: bool,
+        costs: &OpCosts,
+    ) -> Result<f64, Box<dyn std::error::Error>> {
         let shape = ScheduleShape::new(order.ranks as u32, order.microbatches as u32)
             .with_chunks(order.chunks as u32);
         let torch = order.group != order.ranks;
         let group_rule = if torch { GroupRule::Torch } else { GroupRule::Megatron };
         let shape = ScheduleShape { group_rule, ..shape };
-        let kind = match (order.chunks, order.combined) {
+        let kind = match (order.chunks, combined) {
             (1, _) => ScheduleKind::OneFOneB,
             (_, false) => ScheduleKind::Interleaved,
             _ => ScheduleKind::Combined,
@@ -112,9 +115,9 @@ mod tests {
     #[test]
     fn equal_stages_take_exactly_the_bound() -> Result<(), Box<dyn std::error::Error>> {
         for (ranks, chunks, microbatches) in [(2, 2, 4), (4, 2, 8), (4, 3, 12), (8, 2, 16), (5, 4, 20)] {
-            let order = Interleaving { ranks, chunks, microbatches, group: ranks, combined: false };
+            let order = Interleaving { ranks, chunks, microbatches, group: ranks };
             let costs = OpCosts::uniform((ranks * chunks) as u32, 2.0, 3.0, 1.0).with_latency(0.25);
-            let (bound, time) = (order.bound(&costs), simulated(&order, &costs)?);
+            let (bound, time) = (order.bound(&costs), simulated(&order, false, &costs)?);
             assert!((bound - time).abs() < 1e-9, "{order:?}: {bound} {time}");
         }
         Ok(())
@@ -135,14 +138,18 @@ mod tests {
             // Equal groups of more than the ranks are torch's, as long as there are fewer of them than ranks.
             let combined = chunks > 1 && random(2) == 1;
             let group = if chunks > 1 && groups < ranks { ranks + random(2) as usize } else { ranks };
-            let order = Interleaving { ranks, chunks, microbatches: group * groups + rest, group, combined };
+            let order = Interleaving { ranks, chunks, microbatches: group * groups + rest, group };
             let mut costs =
                 OpCosts::uniform((ranks * chunks) as u32, 1.0, 1.0, 0.0).with_latency(random(3) as f64);
             for stage in &mut costs.stages {
                 stage.forward = 1.0 + random(9) as f64;
                 stage.backward = 1.0 + random(9) as f64;
+                if combined {
+                    stage.pair_saving = stage.forward.min(random(4) as f64);
+                    stage.backward_pair_saving = stage.backward.min(random(4) as f64);
+                }
             }
-            let (bound, time) = (order.bound(&costs), simulated(&order, &costs)?);
+            let (bound, time) = (order.bound(&costs), simulated(&order, combined, &costs)?);
             assert!(bound <= time * (1.0 + 1e-12), "{order:?}: {bound} {time}");
         }
         Ok(())

@@ -47,7 +47,7 @@ impl Leaf<'_, '_> {
             microbatches,
             slices: 1,
             splits_backward: self.layout.splits_backward(),
-            combines: false,
+            combines: pipeline.schedule.kind.definition().combines,
             vocabulary: Vocabulary::Whole,
         };
         let ordered = self.interleaving().map_or(0.0, |order| order.bound(&costs));
@@ -72,7 +72,6 @@ impl Leaf<'_, '_> {
             chunks: pipeline.vpp as usize,
             microbatches: microbatches as usize,
             group: group as usize,
-            combined: kind == ScheduleKind::Combined,
         })
     }
 

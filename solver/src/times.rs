@@ -74,6 +74,8 @@ pub struct UnitTimes {
     input: [Sums; 3],
     /// Forward and backward, by mode.
     work: [Sums; 3],
+    /// Expert traffic that combined pairs hide: of forwards, of backwards without what they repeat.
+    hidden: [Sums; 2],
     dense: Sums,
     expert: Sums,
     /// Seconds of sending a unit's output to the next pipeline rank.
@@ -93,6 +95,7 @@ struct UnitCost {
     weight: f64,
     /// Input gradient and what is repeated first, by mode.
     input: [f64; 3],
+    hidden: [f64; 2],
     parameters: RankParameters,
     hop: f64,
 }
@@ -125,6 +128,7 @@ impl UnitTimes {
             weight: sums(|cost| cost.weight),
             input: [sums(|cost| cost.input[0]), sums(|cost| cost.input[1]), sums(|cost| cost.input[2])],
             work: [sums(|cost| cost.work(0)), sums(|cost| cost.work(1)), sums(|cost| cost.work(2))],
+            hidden: [sums(|cost| cost.hidden[0]), sums(|cost| cost.hidden[1])],
             dense: sums(|cost| cost.parameters.dense),
             expert: sums(|cost| cost.parameters.expert),
             hops: units.as_slice().iter().map(|unit| kinds[unit.kind].hop).collect(),
@@ -224,11 +228,17 @@ impl UnitTimes {
         self.work(&(0..self.len()), recompute)
     }
 
-    /// Times of a stage as a simulator takes them.
+    /// Times of a stage as a simulator takes them: of operations by themselves, and what a combined pair saves of them.
     #[must_use]
     pub fn op_times(&self, units: &Range<usize>, recompute: Recompute) -> OpTimes {
         let [forward, input, weight] = self.stage(units, recompute);
-        OpTimes::of_times(forward.max(0.0), input.max(0.0), weight.max(0.0))
+        let [hidden, hidden_back] = [0, 1].map(|pass| self.hidden[pass].of(units).max(0.0));
+        let alone = [forward + hidden, input + hidden_back, weight].map(|time| time.max(0.0));
+        OpTimes {
+            pair_saving: hidden,
+            backward_pair_saving: hidden_back,
+            ..OpTimes::of_times(alone[0], alone[1], alone[2])
+        }
     }
 
     /// Seconds of the message after a stage that ends before unit `end`.
@@ -306,6 +316,7 @@ fn unit_cost(run: &TrainingRun, context: &LayerContext, layers: Range<usize>, lo
         forward: 0.0,
         weight: 0.0,
         input: [0.0; 3],
+        hidden: [0.0; 2],
         parameters: RankParameters::default(),
         hop: 0.0,
     };
@@ -313,6 +324,8 @@ fn unit_cost(run: &TrainingRun, context: &LayerContext, layers: Range<usize>, lo
         let costs = modes(run, context, layer);
         sum.forward += costs[0].forward.total().get();
         sum.weight += costs[0].weight_gradient.total().get();
+        sum.hidden[0] += costs[0].forward.ep_hidden.get();
+        sum.hidden[1] += costs[0].input_gradient.ep_hidden.get();
         for (input, cost) in sum.input.iter_mut().zip(&costs) {
             *input += (cost.input_gradient + cost.recompute).total().get();
         }

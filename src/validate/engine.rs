@@ -68,8 +68,9 @@ fn overlap(row: &RunRow, inherited: &Inherited) -> Overlap {
     let stated = match row.comm_overlap {
         None if runs_nemo_recipes(row) => user_buffers(true),
         None => Overlap::default(),
+        // Sources that say so mean collectives: of sends between stages they say nothing.
         Some(CommOverlap::None) => {
-            Overlap { tp: Some(TensorOverlap::None), dp: Some(false), ep: Some(false), pp: Some(false) }
+            Overlap { tp: Some(TensorOverlap::None), dp: Some(false), ep: Some(false), pp: None }
         }
         Some(CommOverlap::AsyncTp) => Overlap { tp: Some(TensorOverlap::AsyncTp), ..Overlap::default() },
         Some(CommOverlap::UserBuffers) => user_buffers(true),

@@ -209,6 +209,7 @@ pub(super) fn check_sizes(shape: &ScheduleShape, v: u32, q: u32, rules: &mut Rul
     let times = shape.times;
     for time in [times.forward, times.input_grad, times.weight_grad] {
         let usable = (0.0..=1e18).contains(&time);
-        rules.require(usable, "times", time, "times are finite and not negative", "give seconds");
+        let value = format!("{time:e}");
+        rules.require(usable, "times", value, "times lie between 0 and 1e18", "give them in a larger unit");
     }
 }

@@ -4,7 +4,7 @@ use super::stages::{StageCost, StageCosts};
 use crate::comm::{Collective, Fabric};
 use crate::layer_cost::{LayerContext, PassCost, Passes};
 use crate::run::TrainingRun;
-use crate::schedule::{Hop, OpCosts, Schedule, StageCosts as OpTimes, Vocabulary, VocabularyCosts};
+use crate::schedule::{Hop, OpCosts, Schedule, Sends, StageCosts as OpTimes, Vocabulary, VocabularyCosts};
 use crate::sites::Sites;
 use cluster_profiles::Bytes;
 
@@ -17,7 +17,17 @@ pub(super) fn op_costs(run: &TrainingRun, stages: &StageCosts, with_hops: bool) 
     let vocabulary = stages.split_head.map_or_else(VocabularyCosts::default, |(share, _)| {
         vocabulary_costs(run, &context, &share, head_split(run), with_hops)
     });
-    OpCosts { stages: times, hops, vocabulary, ..OpCosts::default() }
+    OpCosts { stages: times, hops, vocabulary, sends: sends(run), ..OpCosts::default() }
+}
+
+/// Whether a rank waits until its messages have arrived: where the run says that sends are not overlapped. Engines whose
+/// 1F1B blocks are not told apart: their fitted numbers rest on overlapped sends, and blocking moves a step by the few
+/// hops that stay exposed either way (2c instead of 2(p - 1)c/p a microbatch).
+fn sends(run: &TrainingRun) -> Sends {
+    match run.runtime.facts.overlap.pp {
+        Some(false) => Sends::Blocking,
+        Some(true) | None => Sends::Overlapped,
+    }
 }
 
 /// Slices a microbatch is cut into.

@@ -89,6 +89,9 @@ fn traffic(flags: &FlagSet, facts: &mut RuntimeFacts) {
     if flags.has("--tp-comm-overlap") {
         facts.overlap.tp = Some(TensorOverlap::UserBuffers);
     }
+    if flags.has("--no-overlap-p2p-communication") {
+        facts.overlap.pp = Some(false);
+    }
     let backend = flags.text("--moe-flex-dispatcher-backend");
     facts.dispatcher = match (flags.text("--moe-token-dispatcher-type"), backend) {
         (None, _) => None,
