@@ -304,13 +304,7 @@ impl Splitter<'_, '_> {
             return any;
         }
         let microbatches = microbatches as usize;
-        let order = Interleaving {
-            ranks: mesh.pp as usize,
-            chunks: 1,
-            microbatches,
-            group: microbatches,
-            combined: false,
-        };
+        let order = Interleaving { ranks: mesh.pp as usize, chunks: 1, microbatches, group: microbatches };
         any.max(order.bound(&costs))
     }
 
