@@ -47,7 +47,7 @@ pub struct Searched {
 /// What became of a node.
 enum Expanded {
     Layouts(Vec<(f64, Layout)>),
-    Split(Layout, Found),
+    Split(Layout, Box<Found>),
     Alone(Box<Alone>),
 }
 
@@ -202,7 +202,10 @@ impl Search<'_, '_> {
                 Item::Mesh(mesh) => Expanded::Layouts(parts[node.part].layouts(&mesh, best)),
                 Item::Layout(layout) => {
                     let part = &parts[node.part];
-                    Expanded::Split(layout, part.split(&layout, &part.rows[layout.row], best, false))
+                    Expanded::Split(
+                        layout,
+                        Box::new(part.split(&layout, &part.rows[layout.row], best, false)),
+                    )
                 }
             };
             let expanded: Vec<Expanded> = batch.par_iter().map(expand).collect();
@@ -211,7 +214,7 @@ impl Search<'_, '_> {
                     Expanded::Layouts(layouts) => layouts
                         .into_iter()
                         .for_each(|(bound, layout)| self.push(bound, node.part, Item::Layout(layout))),
-                    Expanded::Split(layout, found) => self.add(node.part, layout, found),
+                    Expanded::Split(layout, found) => self.add(node.part, layout, *found),
                     Expanded::Alone(alone) => self.add_alone(*alone),
                 }
             }
