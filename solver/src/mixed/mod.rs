@@ -4,7 +4,7 @@
 //! which stage; a stage waits for the slowest GPU it holds, and fits if it fits the smallest.
 //!
 //! 1. Every kind alone gives a first plan, which is there when a limit comes.
-//! 2. All sets of kinds are searched together (`search`): meshes by a bound on work that is shared at will ([`part`]), then
+//! 2. All sets of kinds are searched together (`search`): meshes by a bound on work that is shared at will (`part`), then
 //!    layouts with the kinds one after the other in each order. Kinds alone, where the others may be better left out, are
 //!    planned as ever (`alone`).
 //! 3. For each of these the layers are split exactly (`split`) by the speed of each stage's GPUs and simulated until no bound
