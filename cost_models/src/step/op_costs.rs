@@ -21,8 +21,7 @@ pub(super) fn op_costs(run: &TrainingRun, stages: &StageCosts, with_hops: bool) 
 }
 
 /// Whether a rank waits until its messages have arrived: where the run says that sends are not overlapped. Engines whose
-/// 1F1B blocks are not told apart: their fitted numbers rest on overlapped sends, and blocking moves a step by the few
-/// hops that stay exposed either way (2c instead of 2(p - 1)c/p a microbatch).
+/// 1F1B blocks are not told apart: their fitted numbers rest on overlapped sends.
 fn sends(run: &TrainingRun) -> Sends {
     match run.runtime.facts.overlap.pp {
         Some(false) => Sends::Blocking,
