@@ -203,8 +203,9 @@ fn exported_configurations_are_accepted() {
         *count.entry(launcher.to_owned()).or_default() += 1;
     }
     assert!(faults.is_empty(), "{} faults\n{}", faults.len(), faults.join("\n"));
-    for launcher in ["megatron", "torchtitan", "deepspeed", "accelerate"] {
-        assert!(count[launcher] >= 20, "{count:?}");
+    // Few of the drawn plans keep the whole sequence on tensor-parallel ranks, as Accelerate does.
+    for (launcher, least) in [("megatron", 100), ("torchtitan", 80), ("deepspeed", 40), ("accelerate", 5)] {
+        assert!(count[launcher] >= least, "{count:?}");
     }
 }
 
