@@ -124,8 +124,14 @@ pub(super) const RULES: &[FlagRule] = &[
         statement: "the expert groups of group-limited routing divide the experts",
         broken: |f| {
             let groups = f.flags.count("--moe-router-num-groups")?;
+            if f.experts == 0 {
+                return Some((
+                    format!("{groups} groups without experts"),
+                    say("drop --moe-router-num-groups"),
+                ));
+            }
             fault(
-                f.experts > 0 && !f.experts.is_multiple_of(groups),
+                !f.experts.is_multiple_of(groups),
                 || format!("{groups} groups of {} experts", f.experts),
                 || nearest_divisors("--moe-router-num-groups", groups, f.experts),
             )
