@@ -269,9 +269,9 @@ fn overrides(plan: &Plan, model: &Registered, fields: &[Field], layers_per_stage
     lines.join("\n") + "\n"
 }
 
-/// The words of a Python list of plain strings.
+/// The plain strings of a Python list, as torchtitan's command line takes them: one word, with commas.
 fn words(list: &str) -> String {
-    list.replace(['[', ']', '"', ','], "")
+    list.replace(['[', ']', '"', ' '], "")
 }
 
 /// The order of operations and its file, where torch has no schedule of that name. The file is called as the schedule, so
