@@ -37,7 +37,7 @@ fn every_exported_order_reads_back() {
         }
         run(folder.path(), &estimate);
         run(folder.path(), "export plan.json --to torchtitan --out launch --force");
-        let csv = folder.path().join("launch/schedule.csv");
+        let csv = folder.path().join(format!("launch/{schedule}.csv"));
         if named.contains(&kind.name()) {
             assert!(!csv.exists(), "{schedule}");
             continue;
@@ -64,7 +64,7 @@ fn plans_offer_what_the_launcher_runs() {
     run(folder.path(), &fixed);
     run(folder.path(), "check plan.json");
     run(folder.path(), "export plan.json --to torchtitan --out launch");
-    assert!(folder.path().join("launch/schedule.csv").exists());
+    assert!(folder.path().join("launch/v-half.csv").exists());
     let refused =
         meshwright(folder.path(), &format!("plan {INPUTS} --launcher megatron --fix pp=4,schedule=v-half"));
     let error = String::from_utf8_lossy(&refused.stderr).into_owned();
