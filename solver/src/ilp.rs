@@ -12,7 +12,8 @@
 //! tests hold one against the other.
 
 use crate::highs::{Mip, MipError, MipOptions};
-use crate::partition::{Chain, Split, StageCosts, StageTimes};
+use crate::partition::{Chain, StageCosts, StageTimes};
+use crate::split_list::Split;
 use good_lp::{Constraint, Expression, ProblemVariables, Variable, constraint, variable};
 
 /// A run of layers as a stage.

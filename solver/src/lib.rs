@@ -67,6 +67,7 @@ pub mod solution;
 pub mod solve;
 pub mod space;
 mod split_bound;
+pub mod split_list;
 pub mod splits;
 pub mod strategy;
 pub mod tables;

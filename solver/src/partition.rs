@@ -14,8 +14,7 @@
 //! every stage and first layer. [`Splits`] then lists complete splits by rising bound, best first, for as long as the
 //! caller wants: until the simulated time of one is no more than the bound of the next.
 
-use std::cmp::Ordering;
-use std::collections::BinaryHeap;
+use crate::split_list::Splits;
 use std::ops::Range;
 
 /// Times of one microbatch on a stage.
@@ -74,10 +73,10 @@ impl Chain {
 /// The least bound of every suffix, for splits whose bound is at most a cutoff.
 #[derive(Debug)]
 pub struct SplitTable {
-    chain: Chain,
+    pub(crate) chain: Chain,
     /// Value of `stage x (layers + 1) + first layer`; infinite where no split is feasible below the cutoff.
     values: Vec<f64>,
-    cutoff: f64,
+    pub(crate) cutoff: f64,
 }
 
 impl SplitTable {
@@ -106,7 +105,7 @@ impl SplitTable {
     }
 
     /// Every feasible end of a stage that begins at `first`, with its times.
-    fn stages_from<'a, C: StageCosts>(
+    pub(crate) fn stages_from<'a, C: StageCosts>(
         &'a self,
         costs: &'a C,
         stage: usize,
@@ -131,7 +130,7 @@ impl SplitTable {
         if rest == 0.0 { own } else { own.max(times.lead + 2.0 * self.chain.hop + rest) }
     }
 
-    fn value(&self, stage: usize, first: usize) -> f64 {
+    pub(crate) fn value(&self, stage: usize, first: usize) -> f64 {
         self.values[stage * (self.chain.layers + 1) + first]
     }
 
@@ -144,118 +143,6 @@ impl SplitTable {
 
     /// Complete splits by rising bound.
     pub fn splits<'a, C: StageCosts>(&'a self, costs: &'a C) -> Splits<'a, C> {
-        let root =
-            Partial { bound: self.value(0, 0), unevenness: 0.0, ends: Vec::new(), lead: 0.0, reached: 0.0 };
-        Splits { table: self, costs, open: BinaryHeap::from([root]) }
-    }
-}
-
-/// A complete split: the end of every stage, and its bound.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Split {
-    /// One past the last layer of every stage.
-    pub ends: Vec<usize>,
-    /// No schedule of this split is faster.
-    pub bound: f64,
-}
-
-impl Split {
-    /// The layers of every stage.
-    pub fn ranges(&self) -> impl Iterator<Item = Range<usize>> + '_ {
-        let starts = std::iter::once(0).chain(self.ends.iter().copied());
-        starts.zip(&self.ends).map(|(start, &end)| start..end)
-    }
-}
-
-/// The first stages of a split.
-#[derive(Debug, Clone)]
-struct Partial {
-    /// Least bound of any completion.
-    bound: f64,
-    /// Sum of squared works: among equal bounds, even splits come first.
-    unevenness: f64,
-    ends: Vec<usize>,
-    /// Sum of leads and hops so far.
-    lead: f64,
-    /// Largest term of the bound so far.
-    reached: f64,
-}
-
-impl Ord for Partial {
-    fn cmp(&self, other: &Self) -> Ordering {
-        let bound = other.bound.total_cmp(&self.bound);
-        bound
-            .then_with(|| self.ends.len().cmp(&other.ends.len()))
-            .then_with(|| other.unevenness.total_cmp(&self.unevenness))
-            .then_with(|| other.ends.cmp(&self.ends))
-    }
-}
-
-impl PartialOrd for Partial {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for Partial {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other) == Ordering::Equal
-    }
-}
-
-impl Eq for Partial {}
-
-/// Complete splits by rising bound.
-#[derive(Debug)]
-pub struct Splits<'a, C> {
-    table: &'a SplitTable,
-    costs: &'a C,
-    open: BinaryHeap<Partial>,
-}
-
-impl<C: StageCosts> Splits<'_, C> {
-    fn expand(&mut self, partial: &Partial) {
-        let stage = partial.ends.len();
-        let first = partial.ends.last().copied().unwrap_or(0);
-        let table = self.table;
-        for (end, times) in table.stages_from(self.costs, stage, first) {
-            let rest = table.value(stage + 1, end);
-            let joined = |times: StageTimes| {
-                let span = self.costs.span(stage, &(first..end), times);
-                let own = span.max(table.chain.microbatches * times.work);
-                let reached = partial.reached.max(partial.lead + own);
-                let lead = partial.lead + times.lead + 2.0 * table.chain.hop;
-                (if rest == 0.0 { reached } else { reached.max(lead + rest) }, lead, reached)
-            };
-            if joined(times).0 > table.cutoff {
-                continue;
-            }
-            let Some(times) = self.costs.confirm(stage, &(first..end), times) else { continue };
-            let (bound, lead, reached) = joined(times);
-            if bound > table.cutoff {
-                continue;
-            }
-            let mut ends = partial.ends.clone();
-            ends.push(end);
-            let unevenness = partial.unevenness + times.work * times.work;
-            self.open.push(Partial { bound, unevenness, ends, lead, reached });
-        }
-    }
-}
-
-impl<C: StageCosts> Iterator for Splits<'_, C> {
-    type Item = Split;
-
-    fn next(&mut self) -> Option<Split> {
-        while let Some(partial) = self.open.pop() {
-            if partial.bound > self.table.cutoff || partial.bound.is_infinite() {
-                return None;
-            }
-            if partial.ends.len() == self.table.chain.stages {
-                return Some(Split { bound: partial.bound, ends: partial.ends });
-            }
-            self.expand(&partial);
-        }
-        None
+        Splits::new(self, costs)
     }
 }

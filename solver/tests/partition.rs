@@ -8,7 +8,8 @@ use cost_models::schedule::{
 use proptest::prelude::*;
 use solver::highs::MipOptions;
 use solver::ilp::best_split;
-use solver::partition::{Chain, Split, SplitTable, StageCosts, StageTimes};
+use solver::partition::{Chain, SplitTable, StageCosts, StageTimes};
+use solver::split_list::Split;
 use std::ops::Range;
 
 #[derive(Debug, Clone)]
