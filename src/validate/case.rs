@@ -66,7 +66,7 @@ impl Context<'_> {
         }
         let Layout { parallel, workload, recompute_stated } =
             layout(row, model, inherited, &mut assumptions)?;
-        let mut runtime = Runtime::for_run(&row.runtime, &facts(row, inherited))
+        let mut runtime = Runtime::for_run(&row.runtime, &facts(row, cluster.gpu(), inherited))
             .map_err(|error| fault("runtime", &row.runtime, error.to_string()))?;
         set_memory_switches(&mut runtime, row);
         let stages = stages(row, model, &parallel, &runtime, &mut assumptions)

@@ -4,22 +4,26 @@ use super::inherit::Inherited;
 use super::release::{self, release};
 use super::row::RunRow;
 use super::words::{CommOverlap, FlashAttention};
-use cluster_profiles::Precision;
+use cluster_profiles::{Gpu, Precision};
 use cost_models::runtime::{
     AttentionKernel, ContextExchange, CudaGraph, ExpertDispatcher, Overlap, RecomputeModules, RuntimeFacts,
     Scaling, TensorOverlap,
 };
 
+/// The first release of torch with kernels for Blackwell is 2.7, of April 2025 (its release notes): what runs there on torch's
+/// own engines is no older.
+const BLACKWELL_FROM: (u16, u8) = (2025, 4);
+
 /// The facts a row states, and those it inherits from an earlier release of the same configuration.
 #[must_use]
-pub fn facts(row: &RunRow, inherited: &Inherited) -> RuntimeFacts {
+pub fn facts(row: &RunRow, gpu: &Gpu, inherited: &Inherited) -> RuntimeFacts {
     let (experts, linears) = low_precision_parts(row);
     RuntimeFacts {
         attention: attention(row),
         fused_norm: (!row.kernel.is_empty()).then(|| row.kernel.contains("RMS")),
         overlap: overlap(row, inherited),
         gradient_dtype: row.gradient_dtype,
-        release: released(row),
+        release: released(row, gpu),
         compiled: compiled(row),
         cuda_graph: cuda_graph(&row.notes).or(inherited.cuda_graph),
         dispatcher: dispatcher(row),
@@ -34,10 +38,13 @@ pub fn facts(row: &RunRow, inherited: &Inherited) -> RuntimeFacts {
     }
 }
 
-/// The framework's release, or the date in the name of the page that printed the run (`..._202506_...`) if that is later.
-fn released(row: &RunRow) -> Option<(u16, u8)> {
+/// The framework's release, or what must be later: the date in the name of the page that printed the run (`..._202506_...`),
+/// the support of the GPU.
+fn released(row: &RunRow, gpu: &Gpu) -> Option<(u16, u8)> {
     let stated = release(&row.framework).map(|(year, month, _)| (year, month));
-    stated.map(|stated| release::page_date(&row.source).map_or(stated, |page| page.max(stated)))
+    let stated = stated.map(|stated| release::page_date(&row.source).map_or(stated, |page| page.max(stated)));
+    let blackwell = gpu.compute_capability.is_some_and(|capability| capability >= 100);
+    if row.runtime == "fsdp2" && blackwell { stated.max(Some(BLACKWELL_FROM)) } else { stated }
 }
 
 /// Aleph-Alpha's kernel column is the more exact one where it is given; a fused kernel of unknown kind is taken for
