@@ -5,6 +5,7 @@ use super::release::{self, release};
 use super::row::RunRow;
 use super::words::{CommOverlap, FlashAttention};
 use cluster_profiles::{Gpu, Precision};
+use cost_models::Dtype;
 use cost_models::runtime::{
     AttentionKernel, ContextExchange, CudaGraph, ExpertDispatcher, Overlap, RecomputeModules, RuntimeFacts,
     Scaling, TensorOverlap,
@@ -22,7 +23,7 @@ pub fn facts(row: &RunRow, gpu: &Gpu, inherited: &Inherited) -> RuntimeFacts {
         attention: attention(row),
         fused_norm: (!row.kernel.is_empty()).then(|| row.kernel.contains("RMS")),
         overlap: overlap(row, inherited),
-        gradient_dtype: row.gradient_dtype,
+        gradient_dtype: gradient_dtype(row),
         release: released(row, gpu),
         compiled: compiled(row),
         cuda_graph: cuda_graph(&row.notes).or(inherited.cuda_graph),
@@ -85,6 +86,18 @@ fn overlap(row: &RunRow, inherited: &Inherited) -> Overlap {
         Some(CommOverlap::Expert) => Overlap { ep: Some(true), ..Overlap::default() },
     };
     Overlap { ep: if expert { Some(true) } else { stated.ep }, ..stated }
+}
+
+/// The stated type of gradients, or that of Megatron-Bridge's performance recipes: bf16 (`_benchmark_common` of its
+/// `perf_recipes`), but for GLM-5's.
+pub(super) fn gradient_dtype(row: &RunRow) -> Option<Dtype> {
+    let recipes = (is_bridge(row) && !row.model.starts_with("glm")).then_some(Dtype::Bf16);
+    row.gradient_dtype.or(recipes)
+}
+
+/// Whether Megatron-Bridge ran it.
+pub(super) fn is_bridge(row: &RunRow) -> bool {
+    row.framework.starts_with("Megatron-Bridge")
 }
 
 fn user_buffers(on: bool) -> Overlap {

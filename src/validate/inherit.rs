@@ -4,7 +4,7 @@
 //! recompute, offload) come from configuration files that not every release has. A row without them takes those of the
 //! same model, GPU, layout and precision in the nearest earlier release.
 
-use super::engine::{cuda_graph, offloaded_layers};
+use super::engine::{cuda_graph, is_bridge, offloaded_layers};
 use super::release::release;
 use super::row::RunRow;
 use cluster_profiles::Precision;
@@ -48,10 +48,6 @@ fn find<'a>(stated: &BTreeMap<Key, Vec<&'a RunRow>>, row: &RunRow) -> Option<&'a
     earlier
         .filter(|other| release(&other.framework) < Some(own))
         .max_by_key(|other| release(&other.framework))
-}
-
-fn is_bridge(row: &RunRow) -> bool {
-    row.framework.starts_with("Megatron-Bridge")
 }
 
 fn states_flags(row: &RunRow) -> bool {

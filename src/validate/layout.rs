@@ -1,5 +1,6 @@
 //! The degrees and the batch of a row, blanks inferred by stated rules.
 
+use super::engine::gradient_dtype;
 use super::fields::Fault;
 use super::hardware::assumed;
 use super::inherit::Inherited;
@@ -212,7 +213,7 @@ impl Rules<'_> {
             seq_len: row.seq_len,
             precision: row.precision.unwrap_or_else(|| self.assume(Precision::Bf16, "precision")),
             optimizer: if row.optimizer.contains("muon") { Optimizer::Muon } else { Optimizer::Adamw },
-            gradient_dtype: row.gradient_dtype,
+            gradient_dtype: gradient_dtype(row),
             expert_imbalance: 1.0,
         }
     }
