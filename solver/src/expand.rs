@@ -191,8 +191,12 @@ impl Tree<'_, '_> {
         if leaf.is_listed_chain() || tables.mesh.pp == 1 {
             return self.solve(tables, pipeline, goal);
         }
-        let bound = leaf.family_bound(goal.cutoff);
-        let child = bound.map(|bound| (bound, Kind::Splits(Arc::clone(tables), *pipeline)));
+        let child = match leaf.family_bound(goal.cutoff) {
+            Some(bound) => Some((bound, Kind::Splits(Arc::clone(tables), *pipeline))),
+            // What is too large for so many recomputed layers may fit with more.
+            None if leaf.lacks_memory(goal.cutoff) => self.one_layer_more(tables, pipeline, goal.cutoff),
+            None => None,
+        };
         Expansion { children: child.into_iter().collect(), ..Expansion::default() }
     }
 

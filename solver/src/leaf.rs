@@ -137,6 +137,16 @@ impl Leaf<'_, '_> {
         (least < cutoff).then_some(least)
     }
 
+    /// Whether a split of the family with a value below `cutoff` does not fit.
+    #[must_use]
+    pub fn lacks_memory(&self, cutoff: f64) -> bool {
+        let is_below = |ends: &Ends| {
+            let load = self.least_load(ends) + self.tables.outside();
+            self.value_bound(load) < cutoff && self.family_value(ends) < cutoff
+        };
+        self.family().iter().any(|ends| !self.may_fit(ends) && is_below(ends))
+    }
+
     /// The rank of every stage of a split.
     pub(crate) fn placement_of(&self, ends: &Ends) -> Vec<u16> {
         self.placement().ranks_of_stages(self.layout.mesh.pp, ends.len() as u32)

@@ -54,6 +54,11 @@ impl Partial {
         self.last.as_ref().map_or(0, |last| last.end)
     }
 
+    /// Its bound with stages behind it that take `rest` seconds at least.
+    fn with_rest(&self, rest: f64) -> f64 {
+        with_rest(self.reached, self.lead, rest)
+    }
+
     fn ends(&self) -> Vec<usize> {
         let mut ends: Vec<usize> =
             std::iter::successors(self.last.as_deref(), |ended| ended.before.as_deref())
@@ -62,6 +67,11 @@ impl Partial {
         ends.reverse();
         ends
     }
+}
+
+/// What stages have reached, or what those behind them come to; nothing is behind the last one.
+fn with_rest(reached: f64, lead: f64, rest: f64) -> f64 {
+    if rest == 0.0 { reached } else { reached.max(lead + rest) }
 }
 
 impl Ord for Partial {
@@ -120,6 +130,7 @@ pub struct Splits<'a, C> {
     opened: u64,
     /// Partial splits continued since the last complete one.
     continued: usize,
+    most_dead_ends: usize,
 }
 
 impl<'a, C: StageCosts> Splits<'a, C> {
@@ -135,7 +146,15 @@ impl<'a, C: StageCosts> Splits<'a, C> {
             number: 0,
         };
         let open = BinaryHeap::from([root]);
-        Self { table, confirmed: None, costs, open, opened: 0, continued: 0 }
+        let most_dead_ends = MOST_DEAD_ENDS;
+        Self { table, confirmed: None, costs, open, opened: 0, continued: 0, most_dead_ends }
+    }
+
+    /// The same splits, with the table filled again after another number of dead ends.
+    #[must_use]
+    pub const fn with_dead_ends(mut self, most: usize) -> Self {
+        self.most_dead_ends = most;
+        self
     }
 
     /// The least seconds from a stage on.
@@ -150,7 +169,7 @@ impl<'a, C: StageCosts> Splits<'a, C> {
         let open = std::mem::take(&mut self.open);
         let again = open.into_iter().filter_map(|partial| {
             let rest = self.rest(partial.stages, partial.next_layer());
-            let bound = partial.bound.max(partial.reached).max(partial.lead + rest);
+            let bound = partial.bound.max(partial.with_rest(rest));
             (bound <= table.cutoff).then_some(Partial { bound, ..partial })
         });
         self.open = again.collect();
@@ -168,8 +187,7 @@ impl<'a, C: StageCosts> Splits<'a, C> {
                 let own = span.max(chain.microbatches * times.work);
                 let reached = partial.reached.max(partial.lead + own);
                 let lead = partial.lead + times.lead + 2.0 * chain.hop;
-                let bound = if rest == 0.0 { reached } else { reached.max(lead + rest) };
-                (bound.max(partial.bound), lead, reached)
+                (with_rest(reached, lead, rest).max(partial.bound), lead, reached)
             };
             if joined(times).0 > table.cutoff {
                 continue;
@@ -220,7 +238,7 @@ impl<C: StageCosts> Iterator for Splits<'_, C> {
             if partial.bound > self.table.cutoff || partial.bound.is_infinite() {
                 return None;
             }
-            if self.continued > MOST_DEAD_ENDS && self.confirmed.is_none() {
+            if self.continued > self.most_dead_ends && self.confirmed.is_none() {
                 self.open.push(partial);
                 self.look_closer();
             } else if let Some(split) = self.complete(partial) {

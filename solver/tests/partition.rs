@@ -10,6 +10,7 @@ use solver::highs::MipOptions;
 use solver::ilp::best_split;
 use solver::partition::{Chain, SplitTable, StageCosts, StageTimes};
 use solver::split_list::Split;
+use std::cell::Cell;
 use std::ops::Range;
 
 #[derive(Debug, Clone)]
@@ -212,5 +213,110 @@ proptest! {
             (Some(program), Some(brute)) => prop_assert!((program - brute).abs() <= 1e-9 * brute, "{program} {brute}"),
             (program, brute) => prop_assert_eq!(program, brute),
         }
+    }
+}
+
+/// Costs whose second look refuses stages at random, and finds others dearer.
+struct Refusing<'a> {
+    problem: &'a Problem,
+    seed: u64,
+    /// Stages refused, of eight.
+    refused: u64,
+    looks: Cell<usize>,
+}
+
+impl<'a> Refusing<'a> {
+    fn new(problem: &'a Problem, seed: u64, refused: u64) -> Self {
+        Self { problem, seed, refused, looks: Cell::new(0) }
+    }
+
+    fn draw(&self, stage: usize, layers: &Range<usize>) -> u64 {
+        let key = [stage, layers.start, layers.end];
+        key.iter().fold(self.seed, |state, &part| {
+            (state ^ part as u64).wrapping_mul(6_364_136_223_846_793_005).rotate_left(29)
+        })
+    }
+
+    fn confirmed(&self, stage: usize, layers: Range<usize>) -> Option<StageTimes> {
+        let times = self.times(stage, layers.clone())?;
+        self.confirm(stage, &layers, times)
+    }
+
+    /// Every split whose stages survive the second look, with its bound.
+    fn by_brute_force(&self) -> Vec<Split> {
+        let chain = self.problem.chain();
+        let split = |ends: Vec<usize>| {
+            let ranges = Split { ends: ends.clone(), bound: 0.0 };
+            let times: Option<Vec<StageTimes>> =
+                ranges.ranges().enumerate().map(|(stage, layers)| self.confirmed(stage, layers)).collect();
+            times.map(|times| Split { ends, bound: chain.bound(&times) })
+        };
+        let mut splits: Vec<Split> = self.problem.all_splits().into_iter().filter_map(split).collect();
+        splits.sort_by(|a, b| a.bound.total_cmp(&b.bound).then_with(|| a.ends.cmp(&b.ends)));
+        splits
+    }
+}
+
+impl StageCosts for Refusing<'_> {
+    fn times(&self, stage: usize, layers: Range<usize>) -> Option<StageTimes> {
+        self.looks.set(self.looks.get() + 1);
+        self.problem.times(stage, layers)
+    }
+
+    fn confirm(&self, stage: usize, layers: &Range<usize>, times: StageTimes) -> Option<StageTimes> {
+        let draw = self.draw(stage, layers);
+        let more = (draw >> 8) % 4;
+        let dearer = StageTimes { work: times.work + more as f64, lead: times.lead + more as f64 };
+        (draw % 8 >= self.refused).then_some(dearer)
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn what_survives_the_second_look_comes_by_rising_bound(
+        problem in problem(), seed in any::<u64>(), refused in 0u64..7, dead_ends in prop::sample::select(vec![0, 1, 4, 512]),
+    ) {
+        let costs = Refusing::new(&problem, seed, refused);
+        let table = SplitTable::new(problem.chain(), &costs, f64::INFINITY);
+        let mut splits: Vec<Split> = table.splits(&costs).with_dead_ends(dead_ends).collect();
+        prop_assert!(splits.windows(2).all(|pair| pair[0].bound <= pair[1].bound));
+        splits.sort_by(|a, b| a.bound.total_cmp(&b.bound).then_with(|| a.ends.cmp(&b.ends)));
+        prop_assert_eq!(splits, costs.by_brute_force());
+    }
+
+    #[test]
+    fn a_cutoff_holds_after_the_second_look_too(
+        problem in problem(), seed in any::<u64>(), refused in 0u64..5, dead_ends in 0usize..5, share in 0.8f64..1.6,
+    ) {
+        let costs = Refusing::new(&problem, seed, refused);
+        let all = costs.by_brute_force();
+        let Some(least) = all.first() else { return Ok(()) };
+        let cutoff = least.bound * share;
+        let table = SplitTable::new(problem.chain(), &costs, cutoff);
+        let mut splits: Vec<Split> = table.splits(&costs).with_dead_ends(dead_ends).collect();
+        splits.sort_by(|a, b| a.bound.total_cmp(&b.bound).then_with(|| a.ends.cmp(&b.ends)));
+        let below: Vec<Split> = all.into_iter().filter(|split| split.bound <= cutoff).collect();
+        prop_assert_eq!(splits, below);
+    }
+}
+
+#[test]
+fn the_next_split_of_equal_layers_costs_as_many_looks_as_the_one_before() {
+    let layer = Layer { forward: 1.0, backward: 2.0, resident: 1.0, saved: 1.0 };
+    let problem = Problem { layers: vec![layer; 96], stages: 48, microbatches: 96, hop: 1.0, limit: 1e9 };
+    for refused in [0, 1] {
+        let costs = Refusing::new(&problem, 3, refused);
+        let table = SplitTable::new(problem.chain(), &costs, f64::INFINITY);
+        let looks_for = |count: usize| {
+            costs.looks.set(0);
+            assert_eq!(table.splits(&costs).take(count).count(), count);
+            costs.looks.get()
+        };
+        let (few, many) = (looks_for(50), looks_for(200));
+        let dive = 48 * 49;
+        assert!(many < 200 * dive, "{many} looks for 200 splits");
+        assert!(many < 8 * few, "{few} looks for 50 splits, {many} for 200");
     }
 }

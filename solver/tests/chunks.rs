@@ -1,0 +1,178 @@
+//! Several chunks per rank: the search and brute force over all balanced splits and all counts of recomputed layers end at the
+//! same step time, each judged by `estimate`.
+
+#![allow(clippy::expect_used, clippy::unwrap_used, clippy::panic)]
+
+use cluster_profiles::{Bytes, Cluster, Precision, catalog};
+use cost_models::model::{CustomLayer, Layer};
+use cost_models::rules::{Facts, engine};
+use cost_models::schedule::Placement;
+use cost_models::{
+    ModelSpec, Optimizer, ParallelConfig, Recompute, Runtime, TrainingRun, Workload, estimate,
+};
+use serde_json::json;
+use solver::families::{Slack, balanced};
+use solver::splits::stage_map;
+use solver::units::Units;
+use solver::{Constraints, Outcome, Problem, Silent, Solution, solve};
+
+/// A linear congruential generator: the same problems on every run.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, high: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % high.max(1)
+    }
+
+    fn layer(&mut self) -> Layer {
+        let milliseconds = |value: u64| value as f64 * 1e-3;
+        Layer::Custom(CustomLayer {
+            parameters: (1 + self.below(6)) * 50_000_000,
+            forward_seconds: milliseconds(1 + self.below(20)),
+            input_gradient_seconds: milliseconds(1 + self.below(20)),
+            weight_gradient_seconds: milliseconds(self.below(20)),
+            activation_bytes: (1 + self.below(30)) as f64 * 1e8,
+            output_bytes: 3e7,
+        })
+    }
+
+    /// A few kinds of layers, in random order.
+    fn layers(&mut self, most: u64) -> Vec<Layer> {
+        let kinds: Vec<Layer> = (0..1 + self.below(3)).map(|_| self.layer()).collect();
+        (0..4 + self.below(most - 3)).map(|_| kinds[self.below(kinds.len() as u64) as usize]).collect()
+    }
+}
+
+/// Seconds of a step, if the layout fits.
+fn judged(problem: &Problem, units: &Units, parallel: &ParallelConfig, ends: &Vec<usize>) -> Option<f64> {
+    let stages = stage_map(units, parallel, Placement::Loop, ends);
+    let run = TrainingRun {
+        model: problem.model,
+        cluster: problem.cluster,
+        workload: problem.workload,
+        runtime: problem.runtime,
+        parallel,
+        stages: &stages,
+    };
+    let estimate = estimate(&run).expect("a legal layout can be estimated");
+    let fits = estimate.memory.iter().all(|rank| rank.peak_bytes <= problem.limit());
+    fits.then(|| estimate.step_time_seconds.get())
+}
+
+/// Every legal set of degrees with several chunks per rank, for layers of stated cost.
+fn degrees(problem: &Problem) -> Vec<ParallelConfig> {
+    let facts = Facts::new(problem.model, problem.cluster, problem.workload);
+    let engine = engine(&problem.runtime.name);
+    let layers = problem.model.layers.len() as u64;
+    let divisors = |number: u64| (1..=number).filter(move |divisor| number.is_multiple_of(*divisor));
+    let counted = (1..=layers as u32).map(|count| Recompute::Full { layers: Some(count) });
+    let recomputes: Vec<Recompute> = std::iter::once(Recompute::None).chain(counted).collect();
+    let mut list = Vec::new();
+    for pp in divisors(facts.world).filter(|&pp| pp > 1) {
+        let dp = facts.world / pp;
+        for micro_batch_size in divisors(facts.global_batch) {
+            for vpp in 2..=layers / pp {
+                for &recompute in &recomputes {
+                    let parallel = ParallelConfig {
+                        pp: pp as u32,
+                        vpp: vpp as u32,
+                        dp_shard: dp as u32,
+                        zero_stage: 1,
+                        micro_batch_size,
+                        num_microbatches: facts.global_batch / (micro_batch_size * dp).max(1),
+                        schedule: "interleaved-1f1b".to_owned(),
+                        recompute,
+                        ..ParallelConfig::default()
+                    };
+                    if engine.allows(&facts, &parallel) {
+                        list.push(parallel);
+                    }
+                }
+            }
+        }
+    }
+    list
+}
+
+fn least(problem: &Problem, splits: impl Fn(&Units, usize, usize) -> Vec<Vec<usize>>) -> Option<f64> {
+    let units = Units::new(problem.model);
+    let mut best: Option<f64> = None;
+    for parallel in degrees(problem) {
+        let (ranks, chunks) = (parallel.pp as usize, parallel.vpp as usize);
+        let ends = splits(&units, ranks * chunks, ranks);
+        let steps = ends.iter().filter_map(|ends| judged(problem, &units, &parallel, ends));
+        best = best.into_iter().chain(steps).reduce(f64::min);
+    }
+    best
+}
+
+fn balanced_splits(units: &Units, stages: usize, ranks: usize) -> Vec<Vec<usize>> {
+    balanced(units, stages, ranks, Slack { first: 1, last: 1 })
+}
+
+fn searched(problem: &Problem) -> Option<Solution> {
+    match solve(problem, &Silent).expect("the problem is sound") {
+        Outcome::Solved(solution) => Some(*solution),
+        Outcome::Infeasible(_) => None,
+        Outcome::Stopped { .. } => panic!("there was no limit"),
+    }
+}
+
+fn cluster(gpus: u64) -> Cluster {
+    catalog::cluster("dgx-h100").and_then(|cluster| cluster.resized(gpus)).expect("a catalogue cluster")
+}
+
+fn check(cases: u64, most_layers: u64) {
+    let sizes = json!({"layers": 1, "hidden": 1024, "heads": 16, "ffn": 4096, "vocab": 1000});
+    let shell = ModelSpec::from_compact("irregular", &sizes).expect("sizes are sound");
+    let runtime = Runtime::named("megatron-core").expect("a catalogue runtime");
+    let terms = ["schedule=interleaved-1f1b,tp=1,cp=1,ep=1,zero=1,dp-replicate=1"];
+    let constraints = Constraints::parse(&terms, &["pp=1", "vpp=1"]).expect("terms");
+    let mut random = Random(11);
+    let (mut feasible, mut repeated) = (0, 0);
+    for case in 0..cases {
+        let model = ModelSpec { layers: random.layers(most_layers), ..shell.clone() };
+        let cluster = cluster([2, 3, 4][random.below(3) as usize]);
+        let workload = Workload {
+            global_batch: [4, 6, 8, 12][random.below(4) as usize],
+            seq_len: 1024,
+            precision: Precision::Bf16,
+            optimizer: Optimizer::Adamw,
+            gradient_dtype: None,
+            expert_imbalance: 1.0,
+        };
+        let problem = Problem {
+            memory_limit: Some(Bytes::gib([12.0, 16.0, 20.0, 28.0][random.below(4) as usize])),
+            constraints: constraints.clone(),
+            top: 1,
+            ..Problem::new(&model, &cluster, &workload, &runtime)
+        };
+        let brute = least(&problem, balanced_splits);
+        let found = searched(&problem);
+        feasible += u32::from(brute.is_some());
+        let recompute = found.as_ref().map(|solution| solution.parallel.recompute);
+        repeated += u32::from(recompute.is_some_and(|recompute| recompute != Recompute::None));
+        let found = found.map(|solution| solution.estimate.step_time_seconds.get());
+        let same = match (found, brute) {
+            (Some(found), Some(brute)) => (found - brute).abs() <= 1e-9 * brute,
+            (found, brute) => found == brute,
+        };
+        assert!(same, "case {case}: {found:?} {brute:?}");
+    }
+    assert!(
+        feasible * 4 > cases as u32 && repeated * 16 > cases as u32,
+        "{feasible} had a plan, {repeated} repeat"
+    );
+}
+
+#[test]
+fn chunks_repeat_no_more_than_brute_force_says() {
+    check(160, 12);
+}
+
+#[test]
+#[ignore = "a minute: cargo test -p meshwright-solver --test chunks -- --ignored"]
+fn chunks_repeat_no_more_than_brute_force_says_on_1500() {
+    check(1500, 12);
+}
