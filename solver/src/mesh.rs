@@ -5,16 +5,24 @@ use cost_models::{ParallelConfig, Recompute};
 
 /// The degrees of a layout that decide what a layer costs, and the microbatches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[allow(missing_docs)]
 pub struct Mesh {
+    /// Tensor parallelism.
     pub tp: u32,
+    /// Context parallelism.
     pub cp: u32,
+    /// Pipeline parallelism.
     pub pp: u32,
+    /// Data parallelism.
     pub dp: u32,
+    /// Expert parallelism.
     pub ep: u32,
+    /// Tensor parallelism inside an expert.
     pub etp: u32,
+    /// Whether the TP ranks split the sequence between matrix products.
     pub sequence_parallel: bool,
+    /// Sequences of a microbatch.
     pub micro_batch_size: u64,
+    /// Microbatches of a step.
     pub num_microbatches: u64,
 }
 
