@@ -112,12 +112,23 @@ pub(crate) fn hosts_to_choose_from(whole: Cluster, used: &Cluster) -> Option<Clu
 
 /// A launcher must run the model and the workload in some layout: otherwise nothing that is planned could be started.
 fn check_launcher(name: Option<&str>, model: &ModelSpec, workload: &Workload) -> Result<(), AppError> {
-    let Some(launcher) = name.and_then(launch::named) else { return Ok(()) };
+    let Some((faults, hint)) = refused(name, model, workload) else { return Ok(()) };
+    let faults = faults.into_iter().map(|fault| format!("--launcher {fault}")).collect();
+    Err(AppError::Usage { faults, hint: Some(hint) })
+}
+
+/// What of a model and a workload a launcher cannot run in any layout, and what to use in its place; none if all.
+pub(crate) fn refused(
+    name: Option<&str>,
+    model: &ModelSpec,
+    workload: &Workload,
+) -> Option<(Vec<String>, String)> {
+    let launcher = name.and_then(launch::named)?;
     let refused = launcher.refuses(model, workload);
     if refused.is_empty() {
-        return Ok(());
+        return None;
     }
-    let faults = refused.into_iter().map(|what| format!("--launcher {} cannot run {what}", launcher.name()));
+    let faults = refused.into_iter().map(|what| format!("{} cannot run {what}", launcher.name()));
     let others = launch::ALL.iter().filter(|other| other.refuses(model, workload).is_empty());
     let others: Vec<&str> = others.map(|other| other.name()).collect();
     let hint = if others.is_empty() {
@@ -125,7 +136,7 @@ fn check_launcher(name: Option<&str>, model: &ModelSpec, workload: &Workload) ->
     } else {
         format!("{} can", others.join(", "))
     };
-    Err(AppError::Usage { faults: faults.collect(), hint: Some(hint) })
+    Some((faults.collect(), hint))
 }
 
 impl Inputs {

@@ -265,6 +265,95 @@ fn a_format_that_a_gpu_lacks_is_a_row_with_the_reason() {
     assert!(String::from_utf8_lossy(&output.stdout).contains("precision: precision is nvfp4"));
 }
 
+/// Points of every kind that `plan` treats in its own way: an engine, a launcher, memory that fits only with the optimizer's
+/// state on the host, a part of a node, a precision, terms.
+const LIKE_PLAN: &str = r#"
+name = "like-plan"
+[base]
+cluster = "dgx-h100"
+seq_len = 4096
+
+[[axes]]
+zip = { model = ["llama-3.1-8b", "llama-3.1-8b", "llama-3.1-8b", "mixtral-8x7b", "llama-3.1-8b"], gpus = [1, 4, 8, 16, 2], global_batch = [8, 8, 16, 32, 8], precision = ["bf16", "bf16", "fp8", "bf16", "bf16"], launcher = ["megatron", "torchtitan", "megatron", "megatron", "megatron"], fix = ["", "dp=4", "", "ep=8", ""], offload = ["optimizer", "never", "never", "never", "optimizer"], gradient_dtype = ["fp32", "fp32", "bf16", "fp32", "bf16"] }
+"#;
+
+#[test]
+fn every_point_is_the_plan_of_its_inputs() {
+    let folder = folder();
+    write(folder.path(), "study.toml", LIKE_PLAN);
+    done(&meshwright(&["study", "study.toml", "--out", "out"], folder.path()));
+    let (header, rows) = table(&folder.path().join("out/results.csv"));
+    let at = |name: &str| header.iter().position(|own| own == name).unwrap_or_else(|| panic!("{name}"));
+    let mut planned = 0;
+    for row in &rows {
+        let cell = |name: &str| row[at(name)].as_str();
+        let mut flags = vec!["plan", "--cluster", "dgx-h100", "--seq-len", "4096", "--format", "json"];
+        for (flag, name) in [
+            ("--model", "model"),
+            ("--gpus", "gpus"),
+            ("--global-batch", "global_batch"),
+            ("--precision", "precision"),
+            ("--launcher", "launcher"),
+            ("--offload", "offload"),
+            ("--gradient-dtype", "gradient_dtype"),
+            ("--fix", "fix"),
+        ] {
+            if !cell(name).is_empty() {
+                flags.extend([flag, cell(name)]);
+            }
+        }
+        let plan = meshwright(&flags, folder.path());
+        let document: serde_json::Value = serde_json::from_slice(&plan.stdout).unwrap_or_default();
+        let step = document["step_time_seconds"].as_f64();
+        assert_eq!(cell("step_time_seconds").parse().ok(), step, "{row:?}: {}", stderr(&plan));
+        if step.is_none() {
+            continue;
+        }
+        planned += 1;
+        for axis in ["tp", "pp", "vpp", "cp", "ep", "dp_shard", "zero_stage", "micro_batch_size"] {
+            assert_eq!(cell(axis).parse().ok(), document["parallel"][axis].as_f64(), "{axis} of {row:?}");
+        }
+        let offloads = document["inputs"]["runtime"]["memory"]["state"]["optimizer_offload"].as_f64();
+        assert_eq!(cell("optimizer_offload").parse().ok(), offloads);
+    }
+    assert!(planned >= 4, "{rows:?}");
+}
+
+#[test]
+fn optimizer_state_goes_to_the_host_where_nothing_fits_without_as_in_a_plan() {
+    let folder = folder();
+    let study = "name = \"spill\"\n[base]\nmodel = \"llama-3.1-8b\"\ncluster = \"dgx-h100\"\nseq_len = 2048\n\
+                 global_batch = 16\n[[axes]]\nkey = \"gpus\"\nvalues = [1, 8]\n";
+    write(folder.path(), "study.toml", study);
+    done(&meshwright(&["study", "study.toml", "--out", "out"], folder.path()));
+    let (header, rows) = table(&folder.path().join("out/results.csv"));
+    let at = |name: &str| header.iter().position(|own| own == name).unwrap_or_else(|| panic!("{name}"));
+    let offloaded: Vec<&str> = rows.iter().map(|row| row[at("optimizer_offload")].as_str()).collect();
+    for (row, gpus) in rows.iter().zip(["1", "8"]) {
+        let inputs = ["plan", "--model", "llama-3.1-8b", "--cluster", "dgx-h100", "--gpus", gpus];
+        let more = ["--seq-len", "2048", "--global-batch", "16", "--format", "json"];
+        let plan = meshwright(&[&inputs[..], &more[..]].concat(), folder.path());
+        let plan: serde_json::Value = serde_json::from_slice(&plan.stdout).unwrap_or_default();
+        assert_eq!(row[at("step_time_seconds")].parse().ok(), plan["step_time_seconds"].as_f64());
+        assert_eq!(row[at("status")] == "ok", plan["step_time_seconds"].is_number());
+    }
+    assert_eq!(offloaded, ["1", "0"]);
+}
+
+#[test]
+fn a_model_that_a_launcher_lacks_is_a_row_with_the_reason() {
+    let folder = folder();
+    let study = "name = \"launchers\"\n[base]\nmodel = \"deepseek-v3\"\ncluster = \"dgx-h100\"\ngpus = 512\nseq_len = 4096\n\
+                 global_batch = 512\n[[axes]]\nkey = \"launcher\"\nvalues = [\"nanotron\", \"accelerate\"]\n";
+    write(folder.path(), "study.toml", study);
+    let output = meshwright(&["study", "study.toml", "--out", "out"], folder.path());
+    let (header, rows) = table(&folder.path().join("out/results.csv"));
+    let at = |name: &str| header.iter().position(|own| own == name).unwrap_or_else(|| panic!("{name}"));
+    assert_eq!(rows[0][at("status")], "infeasible", "{}", stderr(&output));
+    assert_eq!(rows[0][at("binding")], "launcher");
+    assert!(rows[0][at("reason")].starts_with("nanotron cannot run"), "{}", rows[0][at("reason")]);
+}
+
 #[test]
 fn a_job_that_failures_leave_no_progress_never_finishes() {
     let folder = folder();

@@ -22,7 +22,9 @@ fn smaller(text: &str) -> String {
         .replace("gpus = 576", "gpus = 72")
         .replace("[8, 16, 36, 72]", "[8, 72]")
         .replace("\"gpt-3-175b\"", "\"gpt-3-6.7b\"")
-        .replace("[64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384]", "[16, 64]")
+        .replace("tp=8,pp=12,vpp=1,micro_batch_size=1,recompute=full:8", "tp=2,pp=2,vpp=1,micro_batch_size=1")
+        .replace("[64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384]", "[16, 64]")
+        .replace("gpus = [64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384]", "gpus = 16")
 }
 
 fn run(name: &str, text: &str) -> (Vec<String>, Vec<Vec<String>>) {

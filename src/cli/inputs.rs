@@ -58,7 +58,11 @@ fn parse_bytes(text: &str) -> Result<Bytes, String> {
     quantity::bytes(text)
 }
 
-fn parse_gradient_dtype(text: &str) -> Result<Dtype, String> {
+/// The format of gradients that a word means.
+///
+/// # Errors
+/// What it may be instead.
+pub fn parse_gradient_dtype(text: &str) -> Result<Dtype, String> {
     match text {
         "fp32" => Ok(Dtype::Fp32),
         "bf16" => Ok(Dtype::Bf16),

@@ -6,8 +6,9 @@ use super::value::Value;
 use crate::Wishes;
 use crate::inputs::{self, Inputs};
 use crate::offload::Offload;
+use crate::require::Require;
 use cluster_profiles::{Bytes, Cluster, Precision, catalog};
-use cost_models::{Optimizer, Workload};
+use cost_models::{Dtype, Optimizer, Workload};
 use solver::{Constraints, Objective};
 use std::collections::BTreeMap;
 
@@ -31,10 +32,13 @@ pub struct Draft {
     pub batch_tokens: Option<u64>,
     pub precision: Precision,
     pub optimizer: Optimizer,
+    pub gradient_dtype: Option<Dtype>,
     pub expert_imbalance: f64,
     pub runtime: Option<String>,
     pub launcher: Option<String>,
     pub memory_limit: Option<f64>,
+    pub offload: Option<Offload>,
+    pub require: Option<Require>,
     pub fix: Vec<String>,
     pub forbid: Vec<String>,
     /// Changes of the cluster, in the order of the keys.
@@ -59,10 +63,13 @@ impl Default for Draft {
             batch_tokens: None,
             precision: Precision::Bf16,
             optimizer: Optimizer::Adamw,
+            gradient_dtype: None,
             expert_imbalance: 1.0,
             runtime: None,
             launcher: None,
             memory_limit: None,
+            offload: None,
+            require: None,
             fix: Vec::new(),
             forbid: Vec::new(),
             edits: Vec::new(),
@@ -118,7 +125,7 @@ impl Draft {
             seq_len,
             precision: self.precision,
             optimizer: self.optimizer,
-            gradient_dtype: None,
+            gradient_dtype: self.gradient_dtype,
             expert_imbalance: self.expert_imbalance,
         })
     }
@@ -126,12 +133,11 @@ impl Draft {
     fn wishes(&self, objective: Objective) -> Result<Wishes, String> {
         let launcher = self.launcher.as_deref().and_then(crate::launch::named);
         let unable = launcher.map_or(&[][..], |launcher| launcher.forbids());
-        let forbid: Vec<&str> =
-            self.forbid.iter().map(String::as_str).chain(unable.iter().copied()).collect();
-        let fix: Vec<&str> = self.fix.iter().map(String::as_str).collect();
+        let forbid: Vec<&str> = terms(&self.forbid).chain(unable.iter().copied()).collect();
+        let fix: Vec<&str> = terms(&self.fix).collect();
         let constraints = Constraints::parse(&fix, &forbid).map_err(|error| error.faults.join("; "))?;
-        let offload = Some(Offload::Never);
-        Ok(Wishes { objective, constraints, top: 1, nearest: false, offload, ..Wishes::default() })
+        let (offload, require) = (self.offload, self.require);
+        Ok(Wishes { objective, constraints, top: 1, nearest: false, offload, require, ..Wishes::default() })
     }
 
     /// The cluster with another GPU, domain and figures.
@@ -183,6 +189,11 @@ fn affordable(cluster: &Cluster, dollars: f64) -> Result<u64, String> {
     units.map(|units| units * unit).ok_or_else(|| {
         format!("{dollars} dollars an hour do not pay for {unit} GPUs of {price} dollars each")
     })
+}
+
+/// Terms that say something: an axis sets none by an empty one.
+fn terms(list: &[String]) -> impl Iterator<Item = &str> {
+    list.iter().map(|text| text.trim()).filter(|text| !text.is_empty())
 }
 
 fn is_smooth(mut number: u64) -> bool {

@@ -2,6 +2,8 @@
 
 use super::draft::{Draft, Edit};
 use super::value::{Kind, Value};
+use crate::cli::inputs::parse_gradient_dtype;
+use clap::ValueEnum;
 use cluster_profiles::{Bytes, BytesPerSecond, Cluster, Seconds};
 
 /// What a key does to a point that is being put together.
@@ -44,6 +46,10 @@ pub static KEYS: &[Key] = &[
     ),
     key("precision", Kind::Text, "bf16, fp16, fp8, mxfp8, nvfp4, fp32", |d, v| parsed(&mut d.precision, v)),
     key("optimizer", Kind::Text, "adamw, adamw-bf16, sgd, muon", |d, v| parsed(&mut d.optimizer, v)),
+    key("gradient_dtype", Kind::Text, "format gradients are accumulated in: fp32, bf16", |d, v| {
+        d.gradient_dtype = Some(parse_gradient_dtype(&v.to_string())?);
+        Ok(())
+    }),
     key("expert_imbalance", Kind::Number, "tokens of the busiest expert rank over the mean", |d, v| {
         match v.number() {
             Some(ratio) if (1.0..=1024.0).contains(&ratio) => d.expert_imbalance = ratio,
@@ -54,11 +60,18 @@ pub static KEYS: &[Key] = &[
     key("runtime", Kind::Text, "engine; see `catalog runtimes`", |d, v| some_text(&mut d.runtime, v)),
     key("launcher", Kind::Text, "launcher; see `catalog launchers`", |d, v| some_text(&mut d.launcher, v)),
     key("memory_limit", Kind::Bytes, "memory a GPU may use", |d, v| number(&mut d.memory_limit, v)),
+    key(
+        "offload",
+        Kind::Text,
+        "never or optimizer, as --offload (default: where nothing fits without)",
+        |d, v| choice(&mut d.offload, v),
+    ),
+    key("require", Kind::Text, "measured or validated, as --require", |d, v| choice(&mut d.require, v)),
     key("schedules", Kind::Text, "schedules allowed, such as \"1f1b|interleaved-1f1b\"", |d, v| {
         d.fix.push(format!("schedule={v}"));
         Ok(())
     }),
-    key("fix", Kind::Text, "as --fix, such as \"tp=8,pp=4\"", |d, v| {
+    key("fix", Kind::Text, "as --fix, such as \"tp=8,pp=4\"; \"\" for nothing", |d, v| {
         d.fix.push(v.to_string());
         Ok(())
     }),
@@ -220,6 +233,17 @@ where
     T::Err: std::fmt::Display,
 {
     *field = value.to_string().parse::<T>().map_err(|error| error.to_string())?;
+    Ok(())
+}
+
+/// One of the words that a flag takes.
+fn choice<T: ValueEnum>(field: &mut Option<T>, value: &Value) -> Result<(), String> {
+    let word = value.to_string();
+    *field = Some(T::from_str(&word, false).map_err(|_| {
+        let words = T::value_variants().iter().filter_map(ValueEnum::to_possible_value);
+        let words: Vec<String> = words.map(|word| word.get_name().to_owned()).collect();
+        format!("is {word}, expected {}", words.join(" or "))
+    })?);
     Ok(())
 }
 

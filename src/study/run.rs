@@ -184,9 +184,8 @@ impl<'a> Search<'a> {
             Err(fault) => return invalid(study, columns, point, &fault),
         };
         let inputs = &ready.inputs;
-        if let Some((fault, able)) = inputs::unsupported(&inputs.cluster, inputs.workload.precision) {
-            let reason = format!("precision is {fault}; {able}");
-            return infeasible(study, columns, point, &ready, "precision", &reason);
+        if let Some((binding, reason)) = refusal(&ready) {
+            return infeasible(study, columns, point, &ready, binding, &reason);
         }
         match self.answer(&ready) {
             Ok(Answer::Plan(plan)) => {
@@ -207,6 +206,22 @@ impl<'a> Search<'a> {
             crate::plan(ready.inputs.clone(), &ready.wishes, &Silent).map_err(|error| error.to_string())
         })
     }
+}
+
+/// What no layout can mend, as `plan` refuses it: what binds, and the reason.
+fn refusal(ready: &Ready) -> Option<(&'static str, String)> {
+    let inputs = &ready.inputs;
+    let workload = &inputs.workload;
+    if let Some((fault, able)) = inputs::unsupported(&inputs.cluster, workload.precision) {
+        return Some(("precision", format!("precision is {fault}; {able}")));
+    }
+    if let Some((faults, hint)) = inputs::refused(inputs.launcher.as_deref(), &inputs.model, workload) {
+        return Some(("launcher", format!("{}; {hint}", faults.join("; "))));
+    }
+    let few_gpus = matches!(ready.wishes.objective, Objective::Gpus { .. });
+    (few_gpus && !inputs.cluster.is_homogeneous()).then(|| {
+        ("objective", format!("the fewest GPUs are looked for among one kind, and {} has several", inputs.cluster.name))
+    })
 }
 
 /// The rows of points that share one search.

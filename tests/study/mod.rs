@@ -14,6 +14,7 @@ title = "Llama-3.1-8B, small"
 model = "llama-3.1-8b"
 cluster = "dgx-h100"
 tokens = 1e12
+offload = "never"
 failures.mtbf_gpu = "5 years"
 failures.storage_bandwidth = "10 GB/s"
 

@@ -184,6 +184,9 @@ fn outcome(columns: &Columns, axes: &[usize], row: &[Cell]) -> Option<Outcome> {
     if shown("recompute") != "none" {
         rest.push(format!("recompute {}", shown("recompute")));
     }
+    if number("optimizer_offload").is_some_and(|share| share > 0.0) {
+        rest.push("optimizer in host memory".to_owned());
+    }
     shape.extend_from_slice(&rest);
     layout.extend(rest);
     Some(Outcome {
