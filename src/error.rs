@@ -90,7 +90,7 @@ impl AppError {
             Self::Estimate(error) => error.hint(),
             Self::Validate(error) => Some(error.hint()),
             Self::File { action: "read", .. } => Some("check the path and its permissions".to_owned()),
-            Self::File { .. } => Some("check that the folder exists and can be written".to_owned()),
+            Self::File { source, .. } => Some(writing(source.kind()).to_owned()),
             Self::Content { hint, .. } | Self::Usage { hint, .. } | Self::Other { hint, .. } => hint.clone(),
             Self::Illegal(_) => Some("`meshwright plan` finds a legal layout".to_owned()),
         }
@@ -124,4 +124,15 @@ pub fn render(error: &AppError) -> String {
         text.push_str(&format!("\nhint: {hint}\n"));
     }
     text
+}
+
+/// What helps where a file cannot be written.
+const fn writing(kind: std::io::ErrorKind) -> &'static str {
+    use std::io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+    match kind {
+        StorageFull | QuotaExceeded | FileTooLarge => {
+            "make room and start it again: a study goes on where it was"
+        }
+        _ => "check that the folder exists and can be written",
+    }
 }

@@ -125,6 +125,7 @@ fn a_full_disk_is_an_error_and_what_was_written_counts() {
     let output = output.expect("bash runs");
     assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
     assert!(stderr(&output).contains("cannot write `full/rows.jsonl`"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("make room and start it again"), "{}", stderr(&output));
     let text = std::fs::read_to_string(folder.path().join("full/rows.jsonl")).expect("a journal");
     assert!(text.lines().count() > 1);
     done(&meshwright(&["study", "study.toml", "--out", "full"], folder.path()));
@@ -414,6 +415,29 @@ fn sensitivities_are_the_derivatives_of_the_step() {
     assert!(list.windows(2).all(|pair| pair[0].elasticity.abs() >= pair[1].elasticity.abs()));
 }
 
+#[test]
+fn memory_helps_as_the_points_with_more_of_it_say() {
+    let folder = folder();
+    let study = "name = \"memory\"\n[base]\nmodel = \"llama-3.1-8b\"\ncluster = \"dgx-h100\"\ngpus = 8\nseq_len = 8192\n\
+                 global_batch = 64\noffload = \"never\"\n[[axes]]\nkey = \"gpu.memory\"\nvalues = [\"30 GiB\", \"60 GiB\"]\n";
+    let step_and_memory = |memory: &str| {
+        let text = study.replace("[\"30 GiB\", \"60 GiB\"]", &format!("[\"{memory}\"]"));
+        write(folder.path(), "study.toml", &text);
+        let arguments = ["study", "study.toml", "--out", memory, "--format", "json"];
+        let output = meshwright(&arguments, folder.path());
+        let decisions: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        let of = |name: &str| decisions["sensitivities"][0][name].as_f64();
+        (
+            decisions["best"][0]["step_time_seconds"].as_f64(),
+            of("memory_halved_seconds"),
+            of("memory_doubled_seconds"),
+        )
+    };
+    let (less, more) = (step_and_memory("30 GiB"), step_and_memory("60 GiB"));
+    assert!(less.0 > more.0, "more memory recomputes less: {less:?} {more:?}");
+    assert_eq!((less.2, more.1), (more.0, less.0));
+}
+
 /// Runs a command and says the most memory it held, in bytes, as the kernel counts it.
 #[cfg(target_os = "linux")]
 fn peak_bytes(arguments: &[&str], folder: &std::path::Path) -> u64 {
@@ -468,4 +492,62 @@ fn parquet_holds_what_the_csv_holds() {
         count += 1;
     }
     assert_eq!(count, rows.len());
+}
+
+/// Every question of the README's table has its answer, each by the keys that the table names.
+#[test]
+fn the_decisions_that_the_readme_names_are_drawn() {
+    let folder = folder();
+    let study = r#"
+name = "decisions"
+[base]
+model = "llama-3.1-8b"
+gpus = 16
+seq_len = 4096
+tokens = 15e12
+failures.mtbf_gpu = "1 years"
+failures.storage_bandwidth = "1 GB/s"
+failures.asynchronous = true
+failures.restart = "10 min"
+failures.replacement = "6 hours"
+
+[batch_schedule]
+noise_scale = [[0, 1e5], [15e12, 2e7]]
+
+[[axes]]
+key = "cluster"
+values = ["dgx-h100", "dgx-b200"]
+
+[[axes]]
+key = "global_batch"
+values = [32, 512]
+
+[[axes]]
+key = "failures.elastic"
+values = [false, true]
+"#;
+    write(folder.path(), "study.toml", study);
+    let output = meshwright(&["study", "study.toml", "--out", "out", "--format", "json"], folder.path());
+    done(&output);
+    let decisions: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    for name in ["fronts", "batch_schedules", "break_even", "sensitivities"] {
+        assert!(!decisions[name].as_array().expect("a list").is_empty(), "{name}");
+    }
+    let phases = decisions["batch_schedules"][0]["phases"].as_array().expect("phases");
+    assert!(phases.len() == 2, "a larger batch later: {phases:?}");
+    let (header, rows) = table(&folder.path().join("out/results.csv"));
+    let at = |name: &str| header.iter().position(|own| own == name).unwrap_or_else(|| panic!("{name}"));
+    let number = |row: &Vec<String>, name: &str| row[at(name)].parse::<f64>().expect("a number");
+    for pair in rows.chunks(2) {
+        // To go on without a node beats to wait for it.
+        let fraction = |row| number(row, "goodput_fraction");
+        assert!(fraction(&pair[1]) > fraction(&pair[0]), "{pair:?}");
+        assert!(number(&pair[1], "training_seconds") < number(&pair[0], "training_seconds"));
+        assert!(number(&pair[0], "checkpoint_interval_seconds") > 0.0);
+    }
+    // At the break-even price a token costs the same on both.
+    let pair = &decisions["break_even"][0]["pairs"][0];
+    let of = |name: &str| pair[name].as_f64().expect("a number");
+    let at_break_even = of("dollars_other") * of("break_even_price") / of("price");
+    assert!((at_break_even / of("dollars_one") - 1.0).abs() < 1e-9, "{pair}");
 }

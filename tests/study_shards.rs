@@ -38,6 +38,19 @@ fn shards_one_of_them_killed_and_retried_merge_to_the_whole() {
 }
 
 #[test]
+fn a_shard_without_any_plan_is_done_all_the_same() {
+    let folder = folder();
+    let folder = folder.path();
+    write(folder, "study.toml", &SMALL.replace("[1, 8, 16]", "[1]"));
+    done(&meshwright(&["study", "study.toml", "--out", "one", "--shard", "1/2"], folder));
+    done(&meshwright(&["study", "study.toml", "--out", "two", "--shard", "2/2"], folder));
+    let merged = meshwright(&["study", "merge", "one", "two", "--out", "merged"], folder);
+    assert_eq!(merged.status.code(), Some(3), "{}", stderr(&merged));
+    let (_, rows) = table(&folder.join("merged/results.csv"));
+    assert_eq!(rows.len(), 8);
+}
+
+#[test]
 fn shards_of_different_studies_do_not_mix() {
     let folder = folder();
     let folder = folder.path();

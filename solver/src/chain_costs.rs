@@ -36,6 +36,11 @@ impl StageCosts for ChainCosts<'_, '_> {
         Some(self.stage_times(&layers, layout.repeated()))
     }
 
+    /// Bytes of a stage only grow with its layers.
+    fn misfits_stay(&self) -> bool {
+        true
+    }
+
     fn confirm(&self, stage: usize, layers: &Range<usize>, _times: StageTimes) -> Option<StageTimes> {
         let key = (stage, layers.start, layers.end);
         let known = self.known.borrow().get(&key).copied();

@@ -31,6 +31,11 @@ pub trait StageCosts {
     /// The times of `layers` as stage `stage`; none where they do not fit or are not allowed there.
     fn times(&self, stage: usize, layers: Range<usize>) -> Option<StageTimes>;
 
+    /// Whether a stage that does not fit still does not with more layers behind it, so that no longer one is looked at.
+    fn misfits_stay(&self) -> bool {
+        false
+    }
+
     /// A second, dearer look at a stage that is about to be part of a split: its times, which are not below those of the
     /// first look; none if it does not fit after all.
     fn confirm(&self, _stage: usize, _layers: &Range<usize>, times: StageTimes) -> Option<StageTimes> {
@@ -120,6 +125,7 @@ impl SplitTable {
         };
         ends.map_while(move |end| match costs.times(stage, first..end) {
             Some(times) if chain.microbatches * times.work > self.cutoff => None,
+            None if costs.misfits_stay() => None,
             times => Some((end, times)),
         })
         .filter_map(|(end, times)| Some((end, times?)))

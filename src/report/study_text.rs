@@ -2,7 +2,7 @@
 
 use super::number::{grouped, seconds, significant};
 use super::table::Table;
-use crate::study::decide::{BatchPlan, BreakEven, Decisions, Outcome, Sensitivity, Switch, TradeOff};
+use crate::study::decide::{BatchPlan, BreakEven, Decisions, Outcome, PointSensitivities, Switch, TradeOff};
 use crate::study::file::Study;
 use cluster_profiles::Seconds;
 use std::collections::BTreeMap;
@@ -23,7 +23,7 @@ pub fn text(study: &Study, decisions: &Decisions) -> String {
     part(&mut out, "the best layout switches", &switches(&decisions.switches));
     part(&mut out, "break-even", &break_even(&decisions.break_even));
     part(&mut out, "batch size over the training", &batches(&decisions.batch_schedules));
-    part(&mut out, "what would help the first best point", &sensitivities(&decisions.sensitivities));
+    part(&mut out, "what would help the best points", &sensitivities(&decisions.sensitivities));
     out
 }
 
@@ -197,17 +197,30 @@ fn batches(list: &[BatchPlan]) -> String {
     out
 }
 
-fn sensitivities(list: &[Sensitivity]) -> String {
+/// The first job in full; of the others what helps most.
+fn sensitivities(list: &[PointSensitivities]) -> String {
+    let Some((first, others)) = list.split_first() else { return String::new() };
+    let step = |time: Option<f64>| time.map_or_else(|| "fits not".to_owned(), |time| seconds(Seconds(time)));
     let mut table = Table::new(&["one percent more", "step changes by %", "halved", "doubled"]);
-    for sensitivity in list {
+    for number in &first.numbers {
         table.row([
-            sensitivity.name.clone(),
-            format!("{:+.3}", sensitivity.elasticity),
-            seconds(Seconds(sensitivity.step_halved_seconds)),
-            seconds(Seconds(sensitivity.step_doubled_seconds)),
+            number.name.clone(),
+            format!("{:+.3}", number.elasticity),
+            step(Some(number.step_halved_seconds)),
+            step(Some(number.step_doubled_seconds)),
         ]);
     }
-    if list.is_empty() { String::new() } else { indented(&table.text()) }
+    let (halved, doubled) = (first.memory_halved_seconds, first.memory_doubled_seconds);
+    table.row(["GPU memory, planned anew".to_owned(), String::new(), step(halved), step(doubled)]);
+    let mut out = indented(&table.text());
+    for other in others {
+        let most = other.numbers.iter().take(3);
+        let most: Vec<String> =
+            most.map(|number| format!("{} {:+.2}", number.name, number.elasticity)).collect();
+        let (job, most) = (&other.job, most.join(", "));
+        let _ = writeln!(out, "  {job} (point {}): {most}", other.point);
+    }
+    out
 }
 
 fn indented(text: &str) -> String {

@@ -77,6 +77,11 @@ pub fn scale_memory_bandwidth(gpu: &mut Gpu, factor: f64) {
     times(&mut gpu.kernels.stream_bandwidth, factor);
 }
 
+/// Multiplies the memory of every GPU.
+pub fn scale_memory(cluster: &mut Cluster, factor: f64) {
+    each_gpu(cluster, |gpu| gpu.memory = gpu.memory * factor);
+}
+
 fn scale_launch(gpu: &mut Gpu, factor: f64) {
     let kernels = &mut gpu.kernels;
     time_by(&mut kernels.attention.launch, factor);

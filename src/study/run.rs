@@ -220,7 +220,10 @@ fn refusal(ready: &Ready) -> Option<(&'static str, String)> {
     }
     let few_gpus = matches!(ready.wishes.objective, Objective::Gpus { .. });
     (few_gpus && !inputs.cluster.is_homogeneous()).then(|| {
-        ("objective", format!("the fewest GPUs are looked for among one kind, and {} has several", inputs.cluster.name))
+        (
+            "objective",
+            format!("the fewest GPUs are looked for among one kind, and {} has several", inputs.cluster.name),
+        )
     })
 }
 

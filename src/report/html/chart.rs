@@ -136,7 +136,7 @@ fn label(value: f64) -> String {
         v if v >= 1e12 => trimmed(value / 1e12) + " T",
         v if v >= 1e9 => trimmed(value / 1e9) + " G",
         v if v >= 1e6 => trimmed(value / 1e6) + " M",
-        v if v >= 1e4 => grouped(value.round() as u64),
+        v if v >= 1e4 || (v >= 1e3 && value.fract() == 0.0) => grouped(value.round() as u64),
         _ => trimmed(value),
     }
 }

@@ -12,6 +12,7 @@ mod parts;
 mod plan;
 mod simulate;
 mod study;
+mod sweep;
 mod validate;
 
 pub use check::check;

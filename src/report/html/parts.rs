@@ -16,11 +16,15 @@ pub fn facts(list: &[(&str, String)]) -> Markup {
 /// Columns whose cells are words rather than numbers.
 pub type Words<'a> = &'a [usize];
 
-/// A table that sorts by the column that is clicked.
+/// Rows that a long table shows before all are asked for; the style sheet hides those behind them.
+const FOLDED: usize = 10;
+
+/// A table that sorts by the column that is clicked. Of a long one the first rows show, and a button for all.
 pub fn table(header: &[&str], words: Words, rows: &[Vec<String>]) -> Markup {
+    let long = rows.len() > FOLDED + 2;
     html! {
         div.wide {
-            table.sortable {
+            table.sortable.long[long] {
                 thead { tr { @for (at, name) in header.iter().enumerate() { th.text[words.contains(&at)] { (name) } } } }
                 tbody {
                     @for row in rows {
@@ -35,6 +39,19 @@ pub fn table(header: &[&str], words: Words, rows: &[Vec<String>]) -> Markup {
                 }
             }
         }
+        @if long { button.all type="button" hidden { "Show all " (rows.len()) " rows" } }
+    }
+}
+
+/// Charts that show of many before all are asked for; the style sheet hides those behind them.
+const CHARTS: usize = 6;
+
+/// Charts side by side. Of many the first show, and a button for all.
+pub fn plots(charts: &[Markup]) -> Markup {
+    let many = charts.len() > CHARTS + 3;
+    html! {
+        div.plots.long[many] { @for chart in charts { (chart) } }
+        @if many { button.all type="button" hidden { "Show all " (charts.len()) " charts" } }
     }
 }
 

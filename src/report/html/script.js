@@ -27,6 +27,20 @@
     head.addEventListener("click", () => sort(head));
     head.addEventListener("keydown", (event) => { if (event.key === "Enter") sort(head); });
   }
+  // Long tables and rows of charts show their first, in whatever order, until all are asked for. Without a script all show.
+  for (const button of document.querySelectorAll("button.all")) {
+    const before = button.previousElementSibling;
+    const list = before.querySelector("table.long") ?? before;
+    const all = button.textContent;
+    const fold = (folded) => {
+      list.classList.toggle("folded", folded);
+      button.textContent = folded ? all : "Show the first";
+      button.setAttribute("aria-expanded", String(!folded));
+    };
+    button.hidden = false;
+    button.addEventListener("click", () => fold(!list.classList.contains("folded")));
+    fold(true);
+  }
   // What the pointer is over, in words.
   const tip = document.createElement("div");
   tip.id = "tip";

@@ -1,24 +1,16 @@
 //! A study as a page.
 
-use super::chart::{Chart, Dot, Series, Style};
-use super::parts::{COLOURS, facts, table};
+use super::parts::{facts, table};
+use super::sweep::{fronts, sweep};
 use super::{page, plan};
 use crate::plan::Plan;
 use crate::report::number::{grouped, seconds, significant};
 use crate::report::study_text::{best_table, dollars, long_time, value};
-use crate::study::decide::{Decisions, Gathered, Outcome, TradeOff};
+use crate::study::decide::{BatchPlan, Decisions, Gathered};
 use crate::study::file::Study;
-use crate::study::row::column_name;
 use cluster_profiles::Seconds;
 use maud::{Markup, html};
-use std::collections::BTreeMap;
 
-/// Dots of a cloud; of more points every n-th.
-const MOST_DOTS: usize = 600;
-/// Jobs that have charts of their own.
-const MOST_JOBS: usize = 8;
-/// Lines of a sweep chart: as many as there are colours to tell them apart.
-const MOST_LINES: usize = COLOURS;
 /// Rows of a table.
 const MOST_ROWS: usize = 200;
 
@@ -34,10 +26,14 @@ pub fn study(study: &Study, decisions: &Decisions, gathered: &Gathered, best: Op
         (switches(decisions))
         (break_even(decisions))
         (batches(decisions))
+        (helping(decisions))
         (points(study, gathered))
         @if let Some(best) = best {
-            h2 { "The plan of the first best point: " (plan::title(best)) }
-            (plan::body(best))
+            h2 { "The plan of the first best point" }
+            details {
+                summary { (plan::title(best)) }
+                (plan::body(best))
+            }
         }
     };
     page(&study.title, &content)
@@ -74,213 +70,6 @@ fn best_points(study: &Study, decisions: &Decisions) -> Markup {
         @if rows.is_empty() { p.bad { "No point has a plan that keeps the constraints." } }
         @else { (table(&header, &[header.len() - 1], &rows[..rows.len().min(MOST_ROWS)])) }
     }
-}
-
-/// The figures a sweep chart can show.
-fn measure(name: &str) -> fn(&Outcome) -> Option<f64> {
-    match name {
-        "step_time_seconds" => |outcome| Some(outcome.step_time_seconds),
-        "model_flops_utilization" => |outcome| Some(outcome.model_flops_utilization),
-        "dollars_per_billion_tokens" => |outcome| outcome.dollars_per_billion_tokens,
-        "joules_per_token" => |outcome| Some(outcome.joules_per_token),
-        "training_seconds" => |outcome| outcome.training_seconds,
-        "training_dollars" => |outcome| outcome.training_dollars,
-        "tokens_per_second" => |outcome| Some(outcome.tokens_per_second),
-        _ => |outcome| Some(outcome.tokens_per_second_per_gpu),
-    }
-}
-
-/// One figure along one axis; a line for every setting of the others, the first of them where there are many.
-fn sweep(study: &Study, gathered: &Gathered) -> Markup {
-    let keys = study.axis_keys();
-    let numeric = |key: &str| {
-        let axis = study.axes.iter().find(|axis| axis.keys.iter().any(|own| own == key));
-        axis.map_or(0, |axis| {
-            let at = axis.keys.iter().position(|own| own == key).unwrap_or(0);
-            if axis.steps.iter().all(|step| step[at].number().is_some()) { axis.steps.len() } else { 0 }
-        })
-    };
-    let longest = keys.iter().copied().filter(|key| numeric(key) > 1).max_by_key(|key| numeric(key));
-    let Some(x) = study.chart.x.as_deref().filter(|key| keys.contains(key)).or(longest) else {
-        return html! {};
-    };
-    let at = keys.iter().position(|key| *key == x).unwrap_or(0);
-    let y = study.chart.y.as_deref().unwrap_or("tokens_per_second_per_gpu");
-    let zipped: Vec<&String> = study
-        .axes
-        .iter()
-        .filter(|axis| axis.keys.iter().any(|key| key == x))
-        .flat_map(|axis| &axis.keys)
-        .collect();
-    let mut lines: BTreeMap<String, Vec<Dot>> = BTreeMap::new();
-    let mut order: Vec<String> = Vec::new();
-    for outcome in &gathered.outcomes {
-        let name = others(&keys, &zipped, outcome);
-        let (Ok(horizontal), Some(vertical)) = (outcome.values[at].parse::<f64>(), measure(y)(outcome))
-        else {
-            continue;
-        };
-        let dot = Dot { x: horizontal, y: vertical, tip: tip(&keys, outcome) };
-        if !lines.contains_key(&name) {
-            order.push(name.clone());
-        }
-        lines.entry(name).or_default().push(dot);
-    }
-    let count = order.len();
-    let mut series: Vec<Series> = order
-        .into_iter()
-        .take(MOST_LINES)
-        .enumerate()
-        .filter_map(|(colour, name)| {
-            Some(Series { dots: lines.remove(&name)?, name, style: Style::Curve, colour })
-        })
-        .collect();
-    if !study.measured.is_empty() {
-        let dots = study.measured.iter();
-        let dots = dots
-            .map(|dot| Dot { x: dot.x, y: dot.y, tip: format!("{}\n{}", dot.label, dot.source) })
-            .collect();
-        series.push(Series { name: "published".to_owned(), style: Style::Measured, colour: 8, dots });
-    }
-    let shown = series.iter().filter(|one| one.style == Style::Curve).count();
-    let span = series
-        .iter()
-        .flat_map(|one| &one.dots)
-        .map(|dot| dot.x)
-        .fold((f64::INFINITY, 0.0f64), |(low, high), x| (low.min(x), high.max(x)));
-    let chart = Chart {
-        title: format!("{} by {}", words(y), x),
-        axes: [column_name(x), words(y)],
-        log: [span.1 / span.0 > 8.0, false],
-        diagonal: false,
-        series,
-    };
-    html! {
-        h2 { "Sweep" }
-        @if shown < count { p.soft { "The first " (shown) " of " (count) " settings of the other axes; all are in the table of points." } }
-        div.plots.large { (chart.render()) }
-        (published(study))
-    }
-}
-
-fn published(study: &Study) -> Markup {
-    let rows: Vec<Vec<String>> = study
-        .measured
-        .iter()
-        .map(|one| vec![one.label.clone(), significant(one.x), format!("{}", one.y), one.source.clone()])
-        .collect();
-    html! {
-        @if !rows.is_empty() {
-            details { summary { "Published points" } (table(&["what", "x", "y", "source"], &[3], &rows)) }
-        }
-    }
-}
-
-fn words(name: &str) -> String {
-    match name {
-        "tokens_per_second_per_gpu" => "tokens per second and GPU".to_owned(),
-        "tokens_per_second" => "tokens per second".to_owned(),
-        "model_flops_utilization" => "model FLOPs utilization".to_owned(),
-        "dollars_per_billion_tokens" => "dollars for 1e9 tokens".to_owned(),
-        other => other.replace('_', " "),
-    }
-}
-
-fn others(keys: &[&str], zipped: &[&String], outcome: &Outcome) -> String {
-    let own = |key: &str| zipped.iter().any(|zipped| zipped.as_str() == key);
-    let named = keys.iter().zip(&outcome.values).filter(|(key, _)| !own(key));
-    let text: Vec<String> = named.map(|(key, text)| format!("{key} {}", value(text))).collect();
-    if text.is_empty() { "plans".to_owned() } else { text.join(", ") }
-}
-
-fn tip(keys: &[&str], outcome: &Outcome) -> String {
-    let named: Vec<String> =
-        keys.iter().zip(&outcome.values).map(|(key, text)| format!("{key} {}", value(text))).collect();
-    format!(
-        "{}\n{} per step, {} tokens/s/GPU\n{}",
-        named.join(", "),
-        seconds(Seconds(outcome.step_time_seconds)),
-        grouped(outcome.tokens_per_second_per_gpu.round() as u64),
-        outcome.layout
-    )
-}
-
-/// Time against money, GPUs and energy: every point pale, the front joined.
-fn fronts(decisions: &Decisions, gathered: &Gathered) -> Markup {
-    let jobs = gathered.by_job();
-    let by_point: BTreeMap<u64, &Outcome> =
-        gathered.outcomes.iter().map(|outcome| (outcome.point, outcome)).collect();
-    let drawn: Vec<(&TradeOff, &Vec<&Outcome>)> = decisions
-        .fronts
-        .iter()
-        .filter_map(|front| Some((front, &jobs.iter().take(MOST_JOBS).find(|(job, _)| *job == front.job)?.1)))
-        .collect();
-    let rows = drawn.iter().flat_map(|(front, _)| {
-        front.points.iter().filter_map(|(time, other, point)| {
-            let outcome = by_point.get(point)?;
-            Some(vec![
-                point.to_string(),
-                front.job.clone(),
-                front.against.replace('_', " "),
-                long_time(*time),
-                significant(*other),
-                grouped(outcome.gpus as u64),
-                outcome.layout.clone(),
-            ])
-        })
-    });
-    let rows: Vec<Vec<String>> = rows.take(MOST_ROWS).collect();
-    html! {
-        @if !drawn.is_empty() {
-            h2 { "Time against money, GPUs and energy" }
-            p.soft { "A point on a line: no other is both faster and cheaper. Time is for a billion tokens." }
-            @if jobs.len() > MOST_JOBS { p.soft { "The first " (MOST_JOBS) " of " (jobs.len()) " jobs." } }
-            div.plots { @for (front, all) in &drawn { (front_chart(front, all, &by_point)) } }
-            details {
-                summary { "In numbers" }
-                (table(&["point", "job", "against", "time", "amount", "GPUs", "layout"], &[1, 2, 6], &rows))
-            }
-        }
-    }
-}
-
-fn front_chart(front: &TradeOff, all: &[&Outcome], by_point: &BTreeMap<u64, &Outcome>) -> Markup {
-    let other = |outcome: &Outcome| match front.against.as_str() {
-        "gpus" => Some(outcome.gpus),
-        "joules_per_token" => Some(outcome.joules_per_token),
-        _ => outcome.dollars_per_billion_tokens,
-    };
-    let tip = |outcome: &Outcome| {
-        format!(
-            "point {}: {}\n{} GPUs\n{}",
-            outcome.point,
-            outcome.values.join(", "),
-            outcome.gpus,
-            outcome.layout
-        )
-    };
-    let every = all.len().div_ceil(MOST_DOTS).max(1);
-    let cloud = all.iter().step_by(every);
-    let cloud = cloud.filter_map(|outcome| {
-        Some(Dot { x: 1e9 / outcome.tokens_per_second, y: other(outcome)?, tip: tip(outcome) })
-    });
-    let line = front.points.iter().map(|(x, y, point)| Dot {
-        x: *x,
-        y: *y,
-        tip: by_point.get(point).map_or_else(String::new, |outcome| tip(outcome)),
-    });
-    let job = if front.job.is_empty() { "all points" } else { &front.job };
-    let chart = Chart {
-        title: format!("{job}: time against {}", words(&front.against)),
-        axes: ["seconds for 1e9 tokens".to_owned(), words(&front.against)],
-        log: [true, true],
-        diagonal: false,
-        series: vec![
-            Series { name: "all".to_owned(), style: Style::Cloud, colour: 8, dots: cloud.collect() },
-            Series { name: "front".to_owned(), style: Style::Curve, colour: 0, dots: line.collect() },
-        ],
-    };
-    chart.render()
 }
 
 fn switches(decisions: &Decisions) -> Markup {
@@ -339,26 +128,75 @@ fn break_even(decisions: &Decisions) -> Markup {
 }
 
 fn batches(decisions: &Decisions) -> Markup {
-    html! {
-        @if !decisions.batch_schedules.is_empty() {
-            h2 { "Batch size over the training" }
-            p.soft { "Throughput times statistical efficiency for the given gradient noise scale." }
-        }
-        @for plan in decisions.batch_schedules.iter().take(MOST_JOBS) {
-            h3 { (if plan.elsewhere.is_empty() { "all" } else { &plan.elsewhere }) }
-            p {
-                (long_time(plan.seconds)) " in all, against " (long_time(plan.fixed_seconds)) " with the best fixed batch of "
-                (grouped(plan.fixed_batch_tokens.round() as u64)) " tokens."
-            }
-            @let rows: Vec<Vec<String>> = plan.phases.iter().map(|phase| vec![
+    let plans = &decisions.batch_schedules;
+    let name =
+        |plan: &BatchPlan| if plan.elsewhere.is_empty() { "all".to_owned() } else { plan.elsewhere.clone() };
+    let totals = plans.iter().take(MOST_ROWS).map(|plan| {
+        vec![
+            name(plan),
+            long_time(plan.seconds),
+            grouped(plan.fixed_batch_tokens.round() as u64),
+            long_time(plan.fixed_seconds),
+            significant((1.0 - plan.seconds / plan.fixed_seconds) * 100.0),
+        ]
+    });
+    let totals: Vec<Vec<String>> = totals.collect();
+    let phases = plans.iter().flat_map(|plan| {
+        plan.phases.iter().map(|phase| {
+            vec![
+                name(plan),
                 grouped(phase.from_tokens.round() as u64),
                 grouped(phase.to_tokens.round() as u64),
                 grouped(phase.speed.batch_tokens.round() as u64),
                 long_time(phase.seconds),
                 phase.speed.layout.clone(),
-                if phase.switches_layout { "switches" } else { "" }.to_owned(),
-            ]).collect();
-            (table(&["from tokens", "to tokens", "batch, tokens", "time", "layout", ""], &[4], &rows))
+                if phase.switches_layout { "another layout" } else { "" }.to_owned(),
+            ]
+        })
+    });
+    let phases: Vec<Vec<String>> = phases.take(MOST_ROWS).collect();
+    html! {
+        @if !totals.is_empty() {
+            h2 { "Batch size over the training" }
+            p.soft { "Throughput times statistical efficiency for the given gradient noise scale, against the best fixed batch." }
+            (table(&["setting", "time", "fixed batch, tokens", "time with it", "saved, %"], &[], &totals))
+            details {
+                summary { "Phases: where batch and layout switch" }
+                (table(&["setting", "from tokens", "to tokens", "batch, tokens", "time", "layout", ""], &[5, 6], &phases))
+            }
+        }
+    }
+}
+
+/// What would help the best point of every job.
+fn helping(decisions: &Decisions) -> Markup {
+    let step = |time: Option<f64>| time.map_or_else(|| "fits not".to_owned(), |time| seconds(Seconds(time)));
+    let rows = decisions.sensitivities.iter().flat_map(|point| {
+        let job = if point.job.is_empty() { "all".to_owned() } else { point.job.clone() };
+        let cells = |name: &str, change: String, halved, doubled| {
+            vec![job.clone(), point.point.to_string(), name.to_owned(), change, step(halved), step(doubled)]
+        };
+        let mut rows: Vec<Vec<String>> = point
+            .numbers
+            .iter()
+            .map(|one| {
+                let change = format!("{:+.3}", one.elasticity);
+                cells(&one.name, change, Some(one.step_halved_seconds), Some(one.step_doubled_seconds))
+            })
+            .collect();
+        let memory = (point.memory_halved_seconds, point.memory_doubled_seconds);
+        rows.push(cells("GPU memory, planned anew", String::new(), memory.0, memory.1));
+        rows
+    });
+    let rows: Vec<Vec<String>> = rows.collect();
+    html! {
+        @if !rows.is_empty() {
+            h2 { "What would help the best points" }
+            p.soft {
+                "By how many percent the step changes for one percent more of a number, and the step with half and with twice as \
+                 much; the layout stays but for memory."
+            }
+            (table(&["job", "point", "number", "change of the step, %", "halved", "doubled"], &[2], &rows))
         }
     }
 }

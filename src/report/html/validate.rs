@@ -2,11 +2,12 @@
 
 use super::chart::{Chart, Dot, Series, Style};
 use super::page;
-use super::parts::table;
+use super::parts::{self, table};
 use crate::report::validation_text::{percent, signed_percent};
 use crate::validate::{Figures, MemoryQuantity, Scored, Summary, Validation};
 use cluster_profiles::Bytes;
 use maud::{Markup, html};
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 /// The page.
@@ -47,7 +48,7 @@ fn headline(validation: &Validation, summary: &Summary) -> String {
     )
 }
 
-/// A chart per source.
+/// A chart per source, those with most runs first.
 fn plots(runs: &[Scored], dot: fn(&Scored) -> Option<Dot>, unit: &str) -> Markup {
     let mut sources: BTreeMap<&str, Vec<Dot>> = BTreeMap::new();
     for run in runs {
@@ -62,9 +63,9 @@ fn plots(runs: &[Scored], dot: fn(&Scored) -> Option<Dot>, unit: &str) -> Markup
         diagonal: true,
         series: vec![Series { name: source.to_owned(), style: Style::Cloud, colour: 0, dots: dots.to_vec() }],
     };
-    html! {
-        div.plots { @for (source, dots) in &sources { (chart(source, dots).render()) } }
-    }
+    let mut sources: Vec<(&str, Vec<Dot>)> = sources.into_iter().collect();
+    sources.sort_by_key(|(_, dots)| Reverse(dots.len()));
+    parts::plots(&sources.iter().map(|(source, dots)| chart(source, dots).render()).collect::<Vec<_>>())
 }
 
 fn step_dot(run: &Scored) -> Option<Dot> {

@@ -1,9 +1,13 @@
-//! Which number of the hardware would help most: the change of the step for a change of each, the layout unchanged.
+//! Which number of the hardware would help most: the change of the step for a change of each, the layout unchanged; for the
+//! memory of a GPU, which the step of a layout that fits does not follow, the step of the best layout for other amounts.
 
 use crate::plan::Plan;
-use crate::study::hardware::NUMBERS;
+use crate::study::file::Study;
+use crate::study::hardware::{NUMBERS, scale_memory};
+use crate::{Answer, Wishes};
 use cost_models::TrainingRun;
 use serde::Serialize;
+use solver::Silent;
 
 /// How the step follows one number.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -50,4 +54,45 @@ fn step_with(plan: &Plan, change: impl FnOnce(&mut cluster_profiles::Cluster)) -
     change(&mut cluster);
     let run = TrainingRun { cluster: &cluster, ..plan.run() };
     cost_models::estimate(&run).ok().map(|estimate| estimate.step_time_seconds.get())
+}
+
+/// What would help at one point.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct PointSensitivities {
+    /// What is trained.
+    pub job: String,
+    /// The point.
+    pub point: u64,
+    /// Every number, largest first.
+    pub numbers: Vec<Sensitivity>,
+    /// The step with half the memory of every GPU, planned anew; none where nothing fits.
+    pub memory_halved_seconds: Option<f64>,
+    /// The same with twice as much.
+    pub memory_doubled_seconds: Option<f64>,
+}
+
+impl PointSensitivities {
+    /// What would help at a point with this plan.
+    #[must_use]
+    pub fn of(study: &Study, job: &str, point: u64, plan: &Plan) -> Self {
+        Self {
+            job: job.to_owned(),
+            point,
+            numbers: sensitivities(plan),
+            memory_halved_seconds: step_with_memory(study, point, 0.5),
+            memory_doubled_seconds: step_with_memory(study, point, 2.0),
+        }
+    }
+}
+
+/// The step of a point's best layout with so many times the memory; limits of the study grow along.
+fn step_with_memory(study: &Study, point: u64, factor: f64) -> Option<f64> {
+    let mut draft = study.draft(point).ok()?;
+    draft.edits.push((scale_memory, factor));
+    draft.memory_limit = draft.memory_limit.map(|limit| limit * factor);
+    let ready = draft.ready(&study.library, study.objective).ok()?;
+    match crate::plan(ready.inputs, &Wishes { top: 1, ..ready.wishes }, &Silent) {
+        Ok(Answer::Plan(plan)) => Some(plan.estimate.step_time_seconds.get()),
+        _ => None,
+    }
 }
