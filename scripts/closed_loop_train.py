@@ -1,14 +1,14 @@
-"""Runs a plan of a small GPT for real, with torch's own DDP, DTensor and pipelining, and writes how long a step took and how
-many bytes its tensors had at most.
+"""Runs a plan of a small GPT for real, with torch's own DDP, DTensor and pipelining, in turns: some steps and how long they took;
+at last how many bytes its tensors had at most.
 
-    torchrun --nproc-per-node N closed_loop_train.py --plan plan.json --probe probe.py --out run.json
+    torchrun --nproc-per-node N closed_loop_train.py --plan plan.json --probe probe.py
 
 The blocks are those of the probe, so that what was measured is what runs.
 """
 
 import argparse
+import contextlib
 import gc
-import importlib.util
 import inspect
 import json
 import os
@@ -16,6 +16,7 @@ import resource
 import time
 import weakref
 
+import closed_loop_turns as turns
 import torch
 import torch.distributed as dist
 import torch.nn as nn
@@ -28,7 +29,8 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-WARM_UP = 3
+# Steps before those of a turn that count, and of a whole run.
+WARM_UP, FIRST_WARM_UP = 1, 3
 
 
 class Gpt(nn.Module):
@@ -174,62 +176,49 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--plan", required=True)
     parser.add_argument("--probe", required=True)
-    parser.add_argument("--out", required=True)
-    parser.add_argument("--steps", type=int, default=8)
     args = parser.parse_args()
-    loader = importlib.util.spec_from_file_location("probe", args.probe)
-    probe = importlib.util.module_from_spec(loader)
-    loader.loader.exec_module(probe)
+    cuda = torch.cuda.is_available()
+    turns.isolate(cuda)
+    probe = turns.load(args.probe)
     with open(args.plan) as file:
         plan = json.load(file)
-
-    cuda = torch.cuda.is_available()
-    device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if cuda else torch.device("cpu")
-    if cuda:
-        torch.cuda.set_device(device)
-    else:
-        torch.set_num_threads(1)
-    dist.init_process_group("nccl" if cuda else "gloo")
+    device = probe.connect(cuda, 1)
     torch.manual_seed(0)
     dtype = torch.bfloat16 if cuda else torch.float32
     before = 0 if cuda else resident()[0]
-    run = Run(plan, probe, device, dtype)
-    times = []
-    for _ in range(WARM_UP + args.steps):
-        tokens, targets = run.data()
+    runs = [Run(plan, probe, device, dtype)]
+    for _ in range(FIRST_WARM_UP - WARM_UP):
+        runs[0].step(*runs[0].data())
+
+    def timed():
+        tokens, targets = runs[0].data()
         dist.barrier()
         begin = time.perf_counter()
-        run.step(tokens, targets)
+        runs[0].step(tokens, targets)
         if cuda:
             torch.cuda.synchronize()
-        times.append(time.perf_counter() - begin)
+        return time.perf_counter() - begin
 
-    def again():
-        whole = Run(plan, probe, device, dtype)
-        for _ in range(2):
-            whole.step(*whole.data())
-
-    if cuda:
-        peak, held = torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved()
-    else:
-        held = resident()[1] - before
-        del run
+    def memory():
+        """Of a run from its start: what it allocates at most, and what the process has reserved so far."""
+        held = torch.cuda.max_memory_reserved() if cuda else resident()[1] - before
+        runs.clear()
         gc.collect()
-        with Allocated() as allocated:
-            again()
-        peak = allocated.most
-    most = torch.tensor([peak, held], dtype=torch.float64, device=device)
-    dist.all_reduce(most, op=dist.ReduceOp.MAX)
-    slowest = torch.tensor(times[WARM_UP:], dtype=torch.float64, device=device)
-    dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
-    if dist.get_rank() == 0:
-        steps = sorted(slowest.tolist())
-        result = {"step_time_seconds": steps[len(steps) // 2], "fastest": steps[0], "slowest": steps[-1],
-                  "allocated_bytes": most[0].item(), "resident_bytes": most[1].item()}
-        with open(args.out, "w") as file:
-            json.dump(result, file, indent=1)
-        print(json.dumps(result))
-    dist.barrier()
+        allocated = Allocated()
+        if cuda:
+            torch.cuda.reset_peak_memory_stats()
+        with contextlib.nullcontext() if cuda else allocated:
+            whole = Run(plan, probe, device, dtype)
+            for _ in range(2):
+                whole.step(*whole.data())
+        return {"allocated_bytes": torch.cuda.max_memory_allocated() if cuda else allocated.most, "resident_bytes": held}
+
+    def turn(message):
+        if message["steps"] == 0:
+            return memory()
+        return {"seconds": [timed() for _ in range(WARM_UP + message["steps"])][WARM_UP:]}
+
+    turns.serve(turn, turns.Reference(torch, device), dist.barrier)
     dist.destroy_process_group()
 
 

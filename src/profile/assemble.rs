@@ -3,6 +3,7 @@
 use super::base::{infer_base, known_gpu, mark_catalogue};
 use super::curves::{self, CurveReport};
 use super::findings::{Findings, MeasuredRun, Origin};
+use super::layers;
 use super::links::{take_fabric, take_links, take_sets, take_shape};
 use super::survey::survey;
 use crate::error::AppError;
@@ -60,7 +61,7 @@ pub fn assemble(found: Findings, base: Option<Cluster>, name: &str) -> Result<Im
     let mut anomalies = std::mem::take(&mut found.anomalies);
     anomalies.extend(survey(&mut cluster, &mut found));
     let curves = curves::take(&mut cluster, &mut found);
-    take_layers(&mut cluster, &found);
+    layers::take(&mut cluster, &mut found);
     let holes = holes(&cluster, &curves);
     cluster.source = Some(source_line(&found, cluster.source.as_deref()));
     // Written and read once: what is returned is what the file will hold.
@@ -142,32 +143,6 @@ fn take_hosts(cluster: &mut Cluster, found: &mut Findings) {
         if !cluster.leaves.is_empty() || cluster.nodes_per_leaf.is_some() {
             found.note("switches of the base are kept only where they name the same hosts");
         }
-    }
-}
-
-fn take_layers(cluster: &mut Cluster, found: &Findings) {
-    let same = |a: &cluster_profiles::MeasuredLayer, b: &cluster_profiles::MeasuredLayer| {
-        let key = |l: &cluster_profiles::MeasuredLayer| {
-            (
-                l.kind,
-                l.hidden,
-                l.heads,
-                l.kv_heads,
-                [l.ffn, l.experts, l.topk, l.vocab],
-                l.seq_len,
-                l.micro_batch,
-                [l.tp, l.cp, l.ep],
-            )
-        };
-        key(a) == key(b) && a.precision == b.precision
-    };
-    for layer in &found.layers {
-        cluster.layers.retain(|old| !same(old, layer));
-        cluster.layers.push(layer.clone());
-    }
-    for optimizer in &found.optimizers {
-        cluster.optimizers.retain(|old| old.name != optimizer.name);
-        cluster.optimizers.push(optimizer.clone());
     }
 }
 

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 /// Fewest sizes that lines are fitted to; fewer stay points.
 const FEWEST_SIZES: usize = 4;
 /// Ratio between two measurements of one thing from which on they contradict.
-const CONTRADICTION: f64 = 1.25;
+pub(super) const CONTRADICTION: f64 = 1.25;
 
 /// A curve and how well its lines fit.
 #[derive(Debug, Clone, PartialEq, Serialize)]

@@ -10,6 +10,7 @@ mod findings;
 mod galvatron;
 mod hostlist;
 mod infiniband;
+mod layers;
 mod links;
 mod nccl_json;
 mod nccl_names;

@@ -182,20 +182,26 @@ def expert_parallel(block, mesh):
     block.experts.dispatch = block.experts.combine = exchange
 
 
+def connect(cuda, threads):
+    """This rank's device; joins the process group, unless it has."""
+    if "RANK" not in os.environ:
+        sys.exit("start it with torchrun: torchrun --nproc-per-node 2 probe.py --out probe.json")
+    device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0))) if cuda else torch.device("cpu")
+    if cuda:
+        torch.cuda.set_device(device)
+    else:
+        torch.set_num_threads(threads)
+    if not dist.is_initialized():
+        dist.init_process_group("nccl" if cuda else "gloo")
+    return device
+
+
 class Probe:
     """The process group, the clock and the file."""
 
     def __init__(self, args):
         self.cuda = torch.cuda.is_available() and not args.cpu
-        if "RANK" not in os.environ:
-            sys.exit("start it with torchrun: torchrun --nproc-per-node 2 probe.py --out probe.json")
-        local = int(os.environ.get("LOCAL_RANK", 0))
-        self.device = torch.device("cuda", local) if self.cuda else torch.device("cpu")
-        if self.cuda:
-            torch.cuda.set_device(self.device)
-        else:
-            torch.set_num_threads(args.threads)
-        dist.init_process_group("nccl" if self.cuda else "gloo")
+        self.device = connect(self.cuda, args.threads)
         self.rank, self.world = dist.get_rank(), dist.get_world_size()
         names = [None] * self.world
         dist.all_gather_object(names, socket.gethostname())
@@ -671,7 +677,22 @@ def pairs(probe):
         probe.take("pairs", f"round {turn}", round_of)
 
 
-def main():
+STAGES = (layers, optimizer, collectives, pairs, kernels)
+
+
+def measure(probe, stages=STAGES):
+    """All of the stages, and the file."""
+    for stage in stages:
+        stage(probe)
+    if probe.rank == 0:
+        probe.report["complete"] = not probe.stopped
+        probe.write()
+        state = "time is up: start it again to go on" if probe.stopped else "complete"
+        print(f"{probe.path}: {state}", file=sys.stderr)
+
+
+def arguments(words=None):
+    """Of the command line, or of `words`."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", required=True, help="JSON file to write, or to go on with")
     parser.add_argument("--limit", type=float, default=900, help="seconds after which it stops (default 900)")
@@ -679,14 +700,11 @@ def main():
     parser.add_argument("--dtype", choices=["bf16", "fp16", "fp32"], help="default: bf16 on GPUs, fp32 on CPUs")
     parser.add_argument("--cpu", action="store_true", help="use gloo and the CPU though there are GPUs")
     parser.add_argument("--threads", type=int, default=1, help="threads of a process on a CPU (default 1)")
-    probe = Probe(parser.parse_args())
-    for stage in (layers, optimizer, collectives, pairs, kernels):
-        stage(probe)
-    if probe.rank == 0:
-        probe.report["complete"] = not probe.stopped
-        probe.write()
-        state = "time is up: start it again to go on" if probe.stopped else "complete"
-        print(f"{probe.path}: {state}", file=sys.stderr)
+    return parser.parse_args(words)
+
+
+def main():
+    measure(Probe(arguments()))
     dist.barrier()
     dist.destroy_process_group()
 

@@ -163,7 +163,8 @@ pub fn import(input: &Input, found: &mut Findings) -> Result<(), AppError> {
     take_curves(&report, &origin, found);
     take_pairs(&report, &origin, found);
     take_layers(&report, &origin, found);
-    if known_gpu(&report.device.name).is_none() {
+    // Of several reports, the first: a later one may have left single kernels out.
+    if known_gpu(&report.device.name).is_none() && found.gpu.is_none() {
         found.gpu = Some(gpu(&report, &origin));
     }
     Ok(())
