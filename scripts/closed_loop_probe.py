@@ -24,8 +24,11 @@ def main():
     device = probe.connect(cuda, 1)
 
     def turn(message):
-        # What the first turn found of single kernels stands for all; layers, optimizer and links are measured every time.
-        stages = [stage for stage in probe.STAGES if message["kernels"] or stage is not probe.kernels]
+        # What the first turn found of single kernels, and of collectives that are part of no layer and no plan here, stands for
+        # all; layers, optimizer, gradients and hops are measured every time.
+        if not message["whole"]:
+            probe.OPERATIONS = ("all_reduce", "send_recv")
+        stages = [stage for stage in probe.STAGES if message["whole"] or stage is not probe.kernels]
         probe.measure(probe.Probe(probe.arguments(["--out", message["out"], "--seconds", args.seconds])), stages)
         return {"priority": priority}
 

@@ -481,6 +481,34 @@ fn a_probed_machine_that_no_catalogue_has_is_planned_for() {
 }
 
 #[test]
+fn several_probes_give_the_median_of_each_layer_and_name_the_odd_one() {
+    let bench = Bench::new();
+    for (file, forward) in [("a.json", 0.013), ("b.json", 0.040), ("c.json", 0.014)] {
+        bench.write(file, probe("meshwright-probe-1", forward));
+    }
+    let answer = bench.import("probe a.json b.json c.json");
+    let layers = answer["cluster"]["layers"].as_array().unwrap();
+    assert_eq!(layers.len(), 6);
+    let block = &layers[0];
+    assert_eq!((block["kind"].as_str(), block["forward"].as_f64()), (Some("block"), Some(0.014)));
+    // 33, 60 and 34 ms in all: the median distance from 34 is that of the first.
+    let (spread, from) =
+        (block["provenance"]["median_error"].as_f64().unwrap(), strings(&block["provenance"]["from"]));
+    assert!((spread - 1.0 / 34.0).abs() < 1e-9, "{spread}");
+    assert!(from.contains("a.json") && from.contains("2 files more, median of all"), "{from}");
+    let contradictions = strings(&answer["contradictions"]);
+    assert!(contradictions.contains("block of 1 x 512 tokens: probe"), "{contradictions}");
+    assert!(contradictions.contains("b.json") && contradictions.contains("82 % slower"), "{contradictions}");
+    // What agrees is no contradiction, and a curve of three files is one curve.
+    assert!(!contradictions.contains("tp 2") && !contradictions.contains("adamw"), "{contradictions}");
+    assert_eq!(answer["cluster"]["collectives"].as_array().unwrap().len(), 5);
+    // A file that is given later, over a profile made before, replaces what it measured anew.
+    let later = bench.import("probe b.json --base cluster.toml");
+    assert_eq!(later["cluster"]["layers"][0]["forward"].as_f64(), Some(0.040));
+    assert_eq!(later["cluster"]["layers"].as_array().unwrap().len(), 6);
+}
+
+#[test]
 fn the_script_holds_the_models_sizes_and_is_python() {
     let bench = Bench::new();
     bench.write("gpt.toml", GPT);

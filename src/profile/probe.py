@@ -592,6 +592,9 @@ def collective(op, group, members, rank, size, probe):
     return ring
 
 
+OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv")
+
+
 def collectives(probe):
     most = SPEC["largest_message"] if probe.cuda else min(SPEC["largest_message"], 32 << 20)
     sizes = [1 << power for power in range(10, 40) if 1 << power <= most]
@@ -604,7 +607,7 @@ def collectives(probe):
                 group, members = made, ids
         first = lists[0]
         per_host = max(sum(probe.hosts[r] == host for r in first) for host in set(probe.hosts))
-        for op in ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv"):
+        for op in OPERATIONS:
             if op == "send_recv" and ranks != 2:
                 continue
             for at_once in ([True, False] if len(lists) > 1 else [True]):
