@@ -62,6 +62,58 @@ fn imports_merge_and_contradictions_are_shown() {
         .map(|c| c["op"].as_str().unwrap())
         .collect();
     assert_eq!(ops, ["all_gather", "reduce_scatter", "all_to_all"]);
+    assert_eq!(merged["contradictions"], serde_json::json!([]));
+    // One that measures the same anew and disagrees replaces it, and says so.
+    bench.write("e.log", nccl_tests("alltoall", 1, 8, gpu, &slow));
+    let replaced = bench.import("nccl-tests e.log --base cluster.toml");
+    let contradiction = replaced["contradictions"][0].as_str().unwrap();
+    assert!(contradiction.contains("e.log") && contradiction.contains("60 % slower"), "{contradiction}");
+    assert!(
+        contradiction.contains("d.log") && contradiction.contains("which the base has"),
+        "{contradiction}"
+    );
+}
+
+#[test]
+fn links_that_were_measured_twice_are_shown_and_nominal_rates_never_replace_them() {
+    let bench = Bench::new();
+    let bandwidth = |rate: f64| {
+        format!("# OSU MPI-CUDA Bandwidth Test v7.3\n# Size      Bandwidth (MB/s)\n1048576 {rate}\n")
+    };
+    let words = "--base dgx-h100 --per-node 1";
+    bench.write("a.txt", bandwidth(48e3)).write("b.txt", bandwidth(47e3)).write("c.txt", bandwidth(20e3));
+    let link = |answer: &serde_json::Value| {
+        let link = &answer["cluster"]["groups"][0]["node"]["inter"];
+        (link["bandwidth"].as_f64().unwrap(), link["source"].as_str().unwrap().to_owned())
+    };
+    let contradictions = |answer: &serde_json::Value| answer["contradictions"].as_array().unwrap().len();
+    let alike = bench.import(&format!("osu a.txt b.txt {words}"));
+    assert_eq!((contradictions(&alike), link(&alike).0), (0, 47.5e9));
+    let odd = bench.import(&format!("osu a.txt b.txt c.txt {words}"));
+    assert_eq!((contradictions(&odd), link(&odd).0), (1, 47e9), "{}", odd["contradictions"]);
+    let text = odd["contradictions"][0].as_str().unwrap();
+    assert!(text.contains("20.0 GB/s (osu: c.txt") && text.contains("48.0 GB/s (osu: a.txt"), "{text}");
+    // A profile that has one, and another measurement on top.
+    bench.import(&format!("osu a.txt {words}"));
+    let later = bench.import("osu c.txt --base cluster.toml --per-node 1");
+    let text = later["contradictions"][0].as_str().unwrap();
+    assert!(text.contains("the base has 48.0 (measured: osu: a.txt"), "{text}");
+    assert_eq!(link(&later).0, 20e9);
+    // What the hardware should have is nominal: it is not called measured, and what was measured stays.
+    let gpu =
+        "<pci link_speed=\"32.0 GT/s PCIe\" link_width=\"16\"><gpu dev=\"0\" sm=\"90\" rank=\"0\"/></pci>";
+    let net = "<nic><net name=\"mlx5_0\" dev=\"0\" speed=\"400000\" gdr=\"1\"/></nic>";
+    bench.write(
+        "topo.xml",
+        format!("<system version=\"1\">\n<cpu numaid=\"0\">{gpu}{net}</cpu>\n</system>\n"),
+    );
+    let nominal = bench.import("nccl-topology topo.xml --base dgx-h100");
+    assert!(link(&nominal).1.starts_with("assumed, not measured: nominal"), "{}", link(&nominal).1);
+    assert!(nominal["holes"].to_string().contains("link between domains"), "{}", nominal["holes"]);
+    bench.import(&format!("osu c.txt {words}"));
+    let kept = bench.import("nccl-topology topo.xml --base cluster.toml");
+    assert_eq!(link(&kept).0, 20e9);
+    assert!(kept["notes"].to_string().contains("stands above the nominal rate"), "{}", kept["notes"]);
 }
 
 /// A curve of the reference data: what it is of, ranks, hosts and points.

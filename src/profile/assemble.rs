@@ -2,7 +2,7 @@
 
 use super::base::{infer_base, known_gpu, mark_catalogue};
 use super::curves::{self, CurveReport};
-use super::findings::{Findings, MeasuredRun, Origin};
+use super::findings::{Findings, LinkPlace, MeasuredRun, Origin};
 use super::layers;
 use super::links::{take_fabric, take_links, take_sets, take_shape};
 use super::survey::survey;
@@ -53,7 +53,7 @@ pub fn assemble(found: Findings, base: Option<Cluster>, name: &str) -> Result<Im
     take_gpu(&mut cluster, &mut found);
     take_hosts(&mut cluster, &mut found);
     take_fabric(&mut cluster, &mut found);
-    take_links(&mut cluster, &found);
+    take_links(&mut cluster, &mut found);
     take_sets(&mut cluster, &mut found);
     take_shape(&mut cluster, &mut found);
     let links: Vec<_> = std::mem::take(&mut found.links);
@@ -167,11 +167,7 @@ fn holes(cluster: &Cluster, curves: &[CurveReport]) -> Vec<String> {
             holes.push(format!("{} {where_}: the catalogue's curves{level}", missing.join(", ")));
         }
     }
-    for (what, link) in [
-        ("link inside the domain", &node.intra),
-        ("link between domains", &node.inter),
-        ("link to the host", &node.host),
-    ] {
+    for ((_, what), link) in LinkPlace::ALL.into_iter().zip([&node.intra, &node.inter, &node.host]) {
         if !link.source.starts_with("measured: ") {
             holes.push(format!("{what}: {}", link.source));
         }

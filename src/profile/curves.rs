@@ -2,6 +2,7 @@
 
 use super::assemble::joined;
 use super::findings::{Curve, Findings, Group, LinkFact, LinkPlace, Origin};
+use super::links::take_link;
 use super::samples::Samples;
 use cluster_profiles::fit::{fit_regimes, median};
 use cluster_profiles::{Basis, Bytes, Cluster, Collective, MeasuredCollective, Provenance, Regime, Seconds};
@@ -57,10 +58,12 @@ pub fn take(cluster: &mut Cluster, found: &mut Findings) -> Vec<CurveReport> {
         contradictions(group, parts, found);
         let points = pooled(parts);
         let Some((measured, report)) = curve(group, per_domain, &points, parts) else { continue };
-        take_link(cluster, group, &measured, parts);
-        cluster.collectives.retain(|old| {
-            !(old.op == measured.op && old.ranks == measured.ranks && old.per_domain == measured.per_domain)
-        });
+        take_send(cluster, group, &measured, parts, found);
+        let shape = |c: &MeasuredCollective| (c.op, c.ranks, c.per_domain);
+        if let Some(old) = cluster.collectives.iter().find(|old| shape(old) == shape(&measured)) {
+            base_apart(old, &measured, found);
+        }
+        cluster.collectives.retain(|old| shape(old) != shape(&measured));
         cluster.collectives.push(measured);
         reports.push(report);
     }
@@ -215,29 +218,49 @@ fn curve(
 }
 
 /// A send between two ranks is the link itself.
-fn take_link(cluster: &mut Cluster, group: &Group, measured: &MeasuredCollective, parts: &[Curve]) {
+fn take_send(
+    cluster: &mut Cluster,
+    group: &Group,
+    measured: &MeasuredCollective,
+    parts: &[Curve],
+    found: &mut Findings,
+) {
     if group.op != Collective::SendRecv {
         return;
     }
     let local = measured.per_domain >= measured.ranks;
-    let (place, single) =
-        if local { (LinkPlace::Intra, true) } else { (LinkPlace::Inter, measured.per_domain == 1) };
-    let origin = parts.first().map(|part| part.origin.clone()).unwrap_or_default();
-    let fact = LinkFact {
-        kind: None,
-        bandwidth: single.then_some(measured.bandwidth),
-        latency: Some(measured.latency.min(Seconds(0.9))),
-        per_nic: false,
-        origin,
-    };
+    let single = local || measured.per_domain == 1;
+    let bandwidth = Some(measured.bandwidth).filter(|b| single && (1e6..=1e15).contains(&b.get()));
+    let facts: Vec<LinkFact> = parts
+        .iter()
+        .map(|part| LinkFact {
+            kind: None,
+            bandwidth,
+            latency: Some(measured.latency.min(Seconds(0.9))),
+            per_nic: false,
+            nominal: false,
+            origin: part.origin.clone(),
+        })
+        .collect();
+    let (_, name) = LinkPlace::ALL[usize::from(!local)];
     for node in cluster.groups.iter_mut().map(|group| &mut group.node) {
-        let link = if place == LinkPlace::Intra { &mut node.intra } else { &mut node.inter };
-        if let Some(bandwidth) = fact.bandwidth.filter(|b| (1e6..=1e15).contains(&b.get())) {
-            link.bandwidth = bandwidth;
-            link.source = format!("measured: {}", fact.origin);
-        }
-        if let Some(latency) = fact.latency {
-            link.latency = latency;
-        }
+        let link = if local { &mut node.intra } else { &mut node.inter };
+        take_link(link, name, &facts, 1.0, found);
+    }
+}
+
+/// A curve that an earlier import left in the base and that this one contradicts.
+fn base_apart(old: &MeasuredCollective, new: &MeasuredCollective, found: &mut Findings) {
+    let ratio = old.bandwidth / new.bandwidth;
+    if old.provenance.basis == Basis::Measured && ratio.max(1.0 / ratio) > CONTRADICTION {
+        found.contradict(format!(
+            "{} over {} ranks: {} is {:.0} % {} on large messages than {}, which the base has; the new one is used",
+            new.op.name(),
+            new.ranks,
+            new.provenance.from,
+            100.0 * (ratio.max(1.0 / ratio) - 1.0),
+            if ratio > 1.0 { "slower" } else { "faster" },
+            old.provenance.from
+        ));
     }
 }

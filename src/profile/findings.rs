@@ -97,6 +97,8 @@ pub struct LinkFact {
     pub latency: Option<Seconds>,
     /// Whether the rate is that of one network interface.
     pub per_nic: bool,
+    /// Whether the rate is what the hardware should have, and not measured.
+    pub nominal: bool,
     /// Where it was read.
     pub origin: Origin,
 }
@@ -110,6 +112,15 @@ pub enum LinkPlace {
     Inter,
     /// To the host's memory.
     Host,
+}
+
+impl LinkPlace {
+    /// All of them and what they are called.
+    pub const ALL: [(Self, &'static str); 3] = [
+        (Self::Intra, "link inside the domain"),
+        (Self::Inter, "link between domains"),
+        (Self::Host, "link to the host"),
+    ];
 }
 
 /// A training run that was measured.
@@ -232,6 +243,13 @@ impl Findings {
         let text = text.into();
         if !self.notes.contains(&text) {
             self.notes.push(text);
+        }
+    }
+
+    /// Notes a contradiction once.
+    pub fn contradict(&mut self, text: String) {
+        if !self.contradictions.contains(&text) {
+            self.contradictions.push(text);
         }
     }
 

@@ -140,8 +140,8 @@ impl Entry {
             Self::PointToPoint => {
                 let place = if nodes > 1 { LinkPlace::Inter } else { LinkPlace::Intra };
                 let bandwidth = Some(BytesPerSecond(value * 1e9));
-                let fact =
-                    LinkFact { kind: None, bandwidth, latency: None, per_nic: false, origin: origin.clone() };
+                let (kind, latency, origin) = (None, None, origin.clone());
+                let fact = LinkFact { kind, bandwidth, latency, per_nic: false, nominal: false, origin };
                 found.link_facts.push((place, fact));
             }
             Self::Time { op, ranks, mebibytes } => {

@@ -216,6 +216,7 @@ fn tell(fabric: &Fabric, origin: &Origin, found: &mut Findings) {
         bandwidth: Some(BytesPerSecond(usual_rate)),
         latency: None,
         per_nic: true,
+        nominal: true,
         origin: origin.clone(),
     };
     found.link_facts.push((LinkPlace::Inter, fact));

@@ -10,12 +10,21 @@ pub(super) fn take(cluster: &mut Cluster, found: &mut Findings) {
     for alike in groups(std::mem::take(&mut found.layers), same_layer) {
         contradictions(&alike, &layer_words(&alike[0]), layer_total, |l| &l.provenance, found);
         let Some(layer) = median_layer(&alike) else { continue };
+        if let Some(old) = cluster.layers.iter().find(|old| same_layer(old, &layer)) {
+            let totals = (layer_total(old), layer_total(&layer));
+            base_apart(&layer_words(&layer), totals, (&old.provenance, &layer.provenance), found);
+        }
         cluster.layers.retain(|old| !same_layer(old, &layer));
         cluster.layers.push(layer);
     }
     for alike in groups(std::mem::take(&mut found.optimizers), same_optimizer) {
         contradictions(&alike, &format!("{} step", alike[0].name), per_parameter, |o| &o.provenance, found);
         let Some(optimizer) = median_optimizer(&alike) else { continue };
+        if let Some(old) = cluster.optimizers.iter().find(|old| same_optimizer(old, &optimizer)) {
+            let times = (per_parameter(old), per_parameter(&optimizer));
+            let provenance = (&old.provenance, &optimizer.provenance);
+            base_apart(&format!("{} step", optimizer.name), times, provenance, found);
+        }
         cluster.optimizers.retain(|old| old.name != optimizer.name);
         cluster.optimizers.push(optimizer);
     }
@@ -71,7 +80,9 @@ fn contradictions<T>(
     found: &mut Findings,
 ) {
     let by_time = |a: &&T, b: &&T| time(a).total_cmp(&time(b));
-    let (Some(fast), Some(slow)) = (alike.iter().min_by(by_time), alike.iter().max_by(by_time)) else { return };
+    let (Some(fast), Some(slow)) = (alike.iter().min_by(by_time), alike.iter().max_by(by_time)) else {
+        return;
+    };
     let ratio = time(slow) / time(fast);
     if ratio > CONTRADICTION {
         found.contradictions.push(format!(
@@ -84,15 +95,33 @@ fn contradictions<T>(
     }
 }
 
+/// What an earlier import left in the base and this one contradicts: times and provenance of old and new.
+fn base_apart(
+    what: &str,
+    (old, new): (f64, f64),
+    (before, now): (&Provenance, &Provenance),
+    found: &mut Findings,
+) {
+    let ratio = new / old;
+    if ratio.max(1.0 / ratio) > CONTRADICTION {
+        found.contradict(format!(
+            "{what}: {} is {:.0} % {} than {}, which the base has; the new one is used",
+            now.from,
+            100.0 * (ratio.max(1.0 / ratio) - 1.0),
+            if ratio > 1.0 { "slower" } else { "faster" },
+            before.from
+        ));
+    }
+}
+
 /// The median of each of the layer's times by itself.
 fn median_layer(alike: &[MeasuredLayer]) -> Option<MeasuredLayer> {
     let first = alike.first()?;
     if alike.len() == 1 {
         return Some(first.clone());
     }
-    let middle = |part: fn(&MeasuredLayer) -> Option<f64>| {
-        median(&alike.iter().filter_map(part).collect::<Vec<_>>())
-    };
+    let middle =
+        |part: fn(&MeasuredLayer) -> Option<f64>| median(&alike.iter().filter_map(part).collect::<Vec<_>>());
     let totals: Vec<f64> = alike.iter().map(layer_total).collect();
     Some(MeasuredLayer {
         forward: Seconds(middle(|l| Some(l.forward.get()))?),

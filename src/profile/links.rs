@@ -1,7 +1,10 @@
 //! Links, nodes and switches of a profile as topologies and link measurements show them.
 
-use super::findings::{Findings, LinkPlace};
-use cluster_profiles::{BytesPerSecond, Cluster};
+use super::assemble::joined;
+use super::curves::CONTRADICTION;
+use super::findings::{Findings, LinkFact, LinkPlace, Origin};
+use cluster_profiles::fit::median;
+use cluster_profiles::{BytesPerSecond, Cluster, Link, Seconds};
 
 /// Size of nodes and domains, where a topology shows it.
 pub(super) fn take_shape(cluster: &mut Cluster, found: &mut Findings) {
@@ -77,33 +80,99 @@ pub(super) fn take_fabric(cluster: &mut Cluster, found: &mut Findings) {
     }
 }
 
-/// Rates and latencies of the tiers, where they were measured; nominal ones only where nothing better is known.
-pub(super) fn take_links(cluster: &mut Cluster, found: &Findings) {
-    for group in &mut cluster.groups {
-        if let Some((nics, _)) = found.nics.last() {
-            group.node.nics = (*nics).max(1);
+/// Rates and latencies of the tiers: measured ones, the middle of all files; nominal ones only where nothing was measured.
+pub(super) fn take_links(cluster: &mut Cluster, found: &mut Findings) {
+    if let Some((nics, _)) = found.nics.last() {
+        cluster.groups.iter_mut().for_each(|group| group.node.nics = (*nics).max(1));
+    }
+    for (place, name) in LinkPlace::ALL {
+        let of_place = found.link_facts.iter().filter(|(other, _)| *other == place);
+        let facts: Vec<LinkFact> = of_place.map(|(_, fact)| fact.clone()).collect();
+        if facts.is_empty() {
+            continue;
         }
-        let nics_per_gpu = f64::from(group.node.nics) / f64::from(group.node.gpus.max(1));
-        for (place, fact) in &found.link_facts {
+        files_apart(name, &facts, found);
+        for group in &mut cluster.groups {
+            let nics_per_gpu = f64::from(group.node.nics) / f64::from(group.node.gpus.max(1));
             let link = match place {
                 LinkPlace::Intra => &mut group.node.intra,
                 LinkPlace::Inter => &mut group.node.inter,
                 LinkPlace::Host => &mut group.node.host,
             };
-            if let Some(kind) = &fact.kind {
-                link.kind.clone_from(kind);
-            }
-            let share = if fact.per_nic { nics_per_gpu } else { 1.0 };
-            link.bandwidth = fact.bandwidth.map_or(link.bandwidth, |rate| rate * share);
-            link.latency = fact.latency.unwrap_or(link.latency);
-            let part = match (fact.bandwidth, fact.latency) {
-                (Some(_), None) => "; latency as before",
-                (None, Some(_)) => "; bandwidth as before",
-                (None, None) => "; rate and latency as before",
-                _ => "",
-            };
-            link.source = format!("measured: {}{part}", fact.origin);
+            take_link(link, name, &facts, nics_per_gpu, found);
         }
+    }
+}
+
+/// Whether the rate of a link was measured, not its latency alone.
+fn rate_is_measured(link: &Link) -> bool {
+    link.source.starts_with("measured: ") && !link.source.contains("bandwidth as before")
+}
+
+/// A link as `facts`, which are all of one tool, show it.
+pub(super) fn take_link(
+    link: &mut Link,
+    name: &str,
+    facts: &[LinkFact],
+    nics_per_gpu: f64,
+    found: &mut Findings,
+) {
+    if let Some(kind) = facts.iter().rev().find_map(|fact| fact.kind.as_ref()) {
+        link.kind.clone_from(kind);
+    }
+    let origins: Vec<Origin> = facts.iter().map(|fact| fact.origin.clone()).collect();
+    let (origins, nominal) = (joined(&origins), facts.iter().all(|fact| fact.nominal));
+    if nominal && rate_is_measured(link) {
+        found.note(format!("{name}: what was measured before stands above the nominal rate of {origins}"));
+        return;
+    }
+    let share = |fact: &LinkFact| if fact.per_nic { nics_per_gpu } else { 1.0 };
+    let rates: Vec<f64> = facts.iter().filter_map(|fact| Some(fact.bandwidth?.get() * share(fact))).collect();
+    let latencies: Vec<f64> = facts.iter().filter_map(|fact| Some(fact.latency?.get())).collect();
+    let (rate, latency) = (median(&rates), median(&latencies));
+    if let Some(rate) = rate.filter(|rate| rate_is_measured(link) && apart(*rate, link.bandwidth.get())) {
+        found.contradict(format!(
+            "{name}: {:.1} GB/s a GPU ({origins}) where the base has {:.1} ({}); the new one is used",
+            rate / 1e9,
+            link.bandwidth.get() / 1e9,
+            link.source
+        ));
+    }
+    let part = match (rate, latency) {
+        (Some(_), None) => "; latency as before",
+        (None, Some(_)) if rate_is_measured(link) => "; bandwidth measured before",
+        (None, Some(_)) => "; bandwidth as before",
+        (None, None) => "; bandwidth as before, latency too",
+        _ => "",
+    };
+    link.bandwidth = rate.map_or(link.bandwidth, BytesPerSecond);
+    link.latency = latency.map_or(link.latency, Seconds);
+    let basis = if nominal { "assumed, not measured: nominal, " } else { "measured: " };
+    link.source = format!("{basis}{origins}{part}");
+}
+
+/// Whether two rates of one thing contradict.
+fn apart(a: f64, b: f64) -> bool {
+    a.max(b) > a.min(b) * CONTRADICTION
+}
+
+/// Files that measured the same link and disagree: the slowest and the fastest.
+fn files_apart(name: &str, facts: &[LinkFact], found: &mut Findings) {
+    let rates = facts.iter().filter_map(|fact| Some((fact.bandwidth?.get(), fact.per_nic, &fact.origin)));
+    let rates: Vec<_> = rates.collect();
+    let (Some(slow), Some(fast)) =
+        (rates.iter().min_by(|a, b| a.0.total_cmp(&b.0)), rates.iter().max_by(|a, b| a.0.total_cmp(&b.0)))
+    else {
+        return;
+    };
+    if slow.2.file != fast.2.file && slow.1 == fast.1 && apart(slow.0, fast.0) {
+        found.contradict(format!(
+            "{name}: {:.1} GB/s ({}) and {:.1} GB/s ({}); the median is used",
+            slow.0 / 1e9,
+            slow.2,
+            fast.0 / 1e9,
+            fast.2
+        ));
     }
 }
 

@@ -33,7 +33,7 @@ mod training_log;
 
 pub use assemble::Imported;
 pub use curves::CurveReport;
-pub use findings::{Findings, MeasuredRun};
+pub use findings::{Findings, LinkPlace, MeasuredRun};
 
 use crate::error::AppError;
 use clap::ValueEnum;

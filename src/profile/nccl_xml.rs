@@ -81,7 +81,14 @@ fn number(node: &Node, key: &str) -> Option<f64> {
 
 fn fact(kind: &str, bandwidth: Option<f64>, origin: &Origin) -> LinkFact {
     let bandwidth = bandwidth.filter(|rate| (1e6..=1e15).contains(rate)).map(BytesPerSecond);
-    LinkFact { kind: Some(kind.to_owned()), bandwidth, latency: None, per_nic: false, origin: origin.clone() }
+    LinkFact {
+        kind: Some(kind.to_owned()),
+        bandwidth,
+        latency: None,
+        per_nic: false,
+        nominal: true,
+        origin: origin.clone(),
+    }
 }
 
 fn nvlinks(gpus: &[Node], origin: &Origin, found: &mut Findings) {

@@ -144,6 +144,7 @@ fn take_link((rate, latency): (f64, f64), hints: &Hints, origin: &Origin, found:
         bandwidth: (rate > 0.0).then_some(BytesPerSecond(rate)),
         latency: latency.is_finite().then_some(Seconds(latency)),
         per_nic: place == LinkPlace::Inter,
+        nominal: false,
         origin: origin.clone(),
     };
     found.link_facts.push((place, fact));

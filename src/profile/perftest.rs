@@ -79,6 +79,7 @@ pub fn import(input: &Input, found: &mut Findings) -> Result<(), AppError> {
         bandwidth: (rate > 0.0).then_some(BytesPerSecond(rate)),
         latency: latency.is_finite().then_some(Seconds(latency)),
         per_nic: true,
+        nominal: false,
         origin,
     };
     found.link_facts.push((LinkPlace::Inter, fact));

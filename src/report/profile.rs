@@ -2,7 +2,7 @@
 
 use super::number::{seconds, significant};
 use super::table::Table;
-use crate::profile::{CurveReport, Imported, MeasuredRun};
+use crate::profile::{CurveReport, Imported, LinkPlace, MeasuredRun};
 
 /// Lines of a list that are shown.
 const SHOWN: usize = 40;
@@ -26,6 +26,7 @@ pub fn text(imported: &Imported) -> String {
     if !imported.cluster.layers.is_empty() {
         text += &format!("\n{}", layers(imported));
     }
+    text += &list("links and switches", &links(imported));
     text += &runs(&imported.runs);
     text += &list("odd links", &imported.anomalies);
     text += &list("contradictions", &imported.contradictions);
@@ -109,6 +110,27 @@ fn layers(imported: &Imported) -> String {
         ]);
     }
     table.text()
+}
+
+/// Links that were measured, and the switches that hosts are known to hang on.
+fn links(imported: &Imported) -> Vec<String> {
+    let (cluster, node) = (&imported.cluster, &imported.cluster.main().node);
+    let places = LinkPlace::ALL.into_iter().zip([&node.intra, &node.inter, &node.host]);
+    let measured = places.filter(|(_, link)| link.source.starts_with("measured: "));
+    let mut lines: Vec<String> = measured
+        .map(|((_, name), link)| {
+            let rate = significant(link.bandwidth.get() / 1e9);
+            format!("{name}: {rate} GB/s a GPU, {} ({})", seconds(link.latency), link.source)
+        })
+        .collect();
+    let sets = [("leaf switches", &cluster.leaves), ("domains", &cluster.domains)];
+    for (what, sets) in sets.into_iter().filter(|(_, sets)| !sets.is_empty()) {
+        let sizes = || sets.iter().map(|set| set.hosts.len());
+        let (least, most) = (sizes().min().unwrap_or(0), sizes().max().unwrap_or(0));
+        let hosts = if least == most { most.to_string() } else { format!("{least} to {most}") };
+        lines.push(format!("{} {what} of {hosts} hosts", sets.len()));
+    }
+    lines
 }
 
 fn runs(runs: &[MeasuredRun]) -> String {
