@@ -215,16 +215,19 @@ impl StateFormats {
     pub fn new(workload: &Workload, runtime: &Runtime) -> Self {
         let state = &runtime.memory.state;
         let fp16_step = if workload.precision == Precision::Fp16 { state.fp16_step_bytes } else { 0.0 };
-        let second =
-            if workload.optimizer == Optimizer::AdamwBf16 { 2.0 } else { state.second_moment.bytes() };
-        let first = if workload.optimizer == Optimizer::AdamwBf16 { 2.0 } else { state.first_moment.bytes() };
+        let parameters = if has_fp32_parameters(workload, runtime) { 4.0 } else { 2.0 };
+        let moment = |own: crate::Dtype| match workload.optimizer {
+            Optimizer::AdamwBf16 => 2.0,
+            _ if state.state_as_parameters => parameters,
+            _ => own.bytes(),
+        };
         Self {
-            parameters: if has_fp32_parameters(workload, runtime) { 4.0 } else { 2.0 },
+            parameters,
             fp8_copies: if workload.precision.is_low() { state.fp8_weight_copies } else { 0.0 },
             gradients: gradient_bytes(workload, runtime),
             reduction_copy: state.reduction_copy.map_or(0.0, crate::Dtype::bytes),
             master: master_bytes(workload, runtime),
-            moments: [first, second],
+            moments: [moment(state.first_moment), moment(state.second_moment)],
             optimizer: workload.optimizer,
             late: state.late_gradient_bytes,
             step: state.step_bytes,
@@ -303,5 +306,10 @@ fn has_fp32_parameters(workload: &Workload, runtime: &Runtime) -> bool {
 
 /// The master copy; fp32 parameters are their own.
 fn master_bytes(workload: &Workload, runtime: &Runtime) -> f64 {
-    if has_fp32_parameters(workload, runtime) { 0.0 } else { runtime.memory.state.master.bytes() }
+    let state = &runtime.memory.state;
+    if has_fp32_parameters(workload, runtime) || state.state_as_parameters {
+        0.0
+    } else {
+        state.master.bytes()
+    }
 }

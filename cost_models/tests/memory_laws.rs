@@ -242,3 +242,32 @@ fn senseless_runs_are_refused() {
     let unknown = ParallelConfig { schedule: "no-such".into(), pp: 2, ..ParallelConfig::default() };
     assert!(InFlight::new(&unknown, &runtime.schedule_shape(&unknown, 1)).is_err());
 }
+
+#[test]
+fn torchs_optimizer_keeps_two_moments_as_wide_as_the_parameters_and_no_master() {
+    let (model, parallel) = (model(4, 512, 0), ParallelConfig::default());
+    let stages = default_stages(&model, &parallel, SplitPolicy::Even, Placement::Loop).unwrap();
+    let (cluster, runtime) = (cluster(), Runtime::named("torch").unwrap());
+    for (precision, optimizer, ratio) in [
+        (Precision::Bf16, Optimizer::Adamw, 2.0),
+        (Precision::Fp32, Optimizer::Adamw, 2.0),
+        (Precision::Bf16, Optimizer::Sgd, 1.0),
+        (Precision::Fp32, Optimizer::AdamwBf16, 1.0),
+    ] {
+        let workload = Workload { precision, optimizer, ..workload(&parallel, 2048) };
+        let run = TrainingRun {
+            model: &model,
+            cluster: &cluster,
+            workload: &workload,
+            runtime: &runtime,
+            parallel: &parallel,
+            stages: &stages,
+        };
+        let rank = &rank_memory(&run).unwrap()[0];
+        assert_eq!(
+            rank.optimizer_bytes.get(),
+            ratio * rank.parameters_bytes.get(),
+            "{precision:?} {optimizer:?}"
+        );
+    }
+}

@@ -38,6 +38,9 @@ pub struct StateTraits {
     pub master: Dtype,
     /// Whether the parameters are kept in fp32 and serve as the master copy.
     pub fp32_parameters: bool,
+    /// Whether the optimizer works on the parameters in the format they are computed with: no master copy, moments in that format
+    /// (`torch.optim` on a module of bf16).
+    pub state_as_parameters: bool,
     /// Format of the first moment.
     pub first_moment: Dtype,
     /// Format of the second moment.
@@ -80,6 +83,7 @@ impl Default for StateTraits {
             gradients: None,
             master: Dtype::Fp32,
             fp32_parameters: false,
+            state_as_parameters: false,
             first_moment: Dtype::Fp32,
             second_moment: Dtype::Fp32,
             shard_over_context: true,
