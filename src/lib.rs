@@ -117,14 +117,17 @@ pub fn plan(inputs: Inputs, wishes: &Wishes, observer: &dyn Observer) -> Result<
     if wishes.offload == Some(Offload::Optimizer) {
         return searched(inputs.offloaded()?, wishes, observer);
     }
-    let spill = wishes.offload.is_none() && offload::fault(&inputs).is_none();
-    let other = spill.then(|| inputs.clone());
-    let answer = searched(inputs, wishes, observer)?;
-    match (&answer, other) {
-        (Answer::Infeasible(infeasible), Some(other)) if infeasible.leanest.is_some() => {
-            let spilled = searched(other.offloaded()?, wishes, observer)?;
-            Ok(if matches!(spilled, Answer::Plan(_)) { spilled } else { answer })
+    if wishes.offload.is_some() || offload::fault(&inputs).is_some() {
+        return searched(inputs, wishes, observer);
+    }
+    // Ways out are looked for where it is clear that there is no plan.
+    let silent = Wishes { nearest: false, ..wishes.clone() };
+    let answer = searched(inputs.clone(), &silent, observer)?;
+    match &answer {
+        Answer::Infeasible(infeasible) if infeasible.leanest.is_some() => {
+            searched(inputs.offloaded()?, wishes, observer)
         }
+        Answer::Infeasible(_) => searched(inputs, wishes, observer),
         _ => Ok(answer),
     }
 }

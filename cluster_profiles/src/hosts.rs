@@ -61,6 +61,20 @@ impl Layout {
         Self { hosts, leaves: leaves.list, domains: domains.list }
     }
 
+    /// Whether there is a link of these two ends: a host and its leaf or domain, a leaf and the spine, two hosts.
+    pub(crate) fn joins(&self, a: &str, b: &str) -> bool {
+        let host = |name: &str| self.hosts.iter().find(|host| host.name == name);
+        let switch =
+            |host: &Place, name: &str| self.leaves[host.leaf] == name || self.domains[host.domain] == name;
+        let is_leaf = |name: &str| self.leaves.iter().any(|leaf| leaf == name);
+        match (host(a), host(b)) {
+            (Some(a), Some(b)) => a.name != b.name,
+            (Some(host), None) => switch(host, b),
+            (None, Some(host)) => switch(host, a),
+            (None, None) => (a == SPINE && is_leaf(b)) || (b == SPINE && is_leaf(a)),
+        }
+    }
+
     /// Every name a link may end at.
     pub(crate) fn names(&self) -> BTreeSet<&str> {
         let hosts = self.hosts.iter().map(|host| host.name.as_str());

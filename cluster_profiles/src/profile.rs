@@ -98,6 +98,17 @@ impl Cluster {
         for end in self.links.iter().flat_map(|link| &link.between) {
             check_name(section, "links", end, &ends);
         }
+        for link in &self.links {
+            let [a, b] = &link.between;
+            let known = [a, b].iter().all(|end| ends.contains(end.as_str()));
+            if known && !layout.joins(a, b) {
+                let what = format!(
+                    "name `{a}` and `{b}`, which no link joins: a host is joined to its own leaf and its own domain, a leaf \
+                     to `{SPINE}`, and two hosts stand for the whole way between them"
+                );
+                section.fault("links", &what);
+            }
+        }
         for host in self.matrix.iter().flat_map(|matrix| &matrix.hosts) {
             check_name(section, "matrix", host, &hosts);
         }

@@ -105,6 +105,19 @@ fn the_whole_format_is_read_and_written_back() -> Result<(), ProfileError> {
 }
 
 #[test]
+fn a_link_joins_what_lies_next_to_each_other() {
+    for ends in [["a1", "rack-b"], ["rack-a", "rack-b"], ["a1", "spine"], ["a1", "a1"], ["spine", "spine"]] {
+        let text = FULL.replace(r#"["a1", "rack-a"]"#, &format!("{ends:?}"));
+        let error = Cluster::from_toml("lab.toml", &text, &mine).unwrap_err().to_string();
+        assert!(error.contains(&format!("`{}` and `{}`, which no link joins", ends[0], ends[1])), "{error}");
+    }
+    for ends in [["rack-a", "spine"], ["spine", "rack-b"], ["rack-a", "a0"], ["a0", "b0"]] {
+        let text = FULL.replace(r#"["a1", "rack-a"]"#, &format!("{ends:?}"));
+        Cluster::from_toml("lab.toml", &text, &mine).unwrap();
+    }
+}
+
+#[test]
 fn every_fault_is_reported_with_its_place() {
     let text = FULL
         .replace("nodes = 3", "nodes = 0")

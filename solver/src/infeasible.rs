@@ -1,7 +1,9 @@
 //! Why nothing fits, and what would.
 
+use crate::divisors::divisors;
 use crate::families::even_ends;
 use crate::mesh::Mesh;
+use crate::observer::Patience;
 use crate::problem::Problem;
 use crate::relaxed;
 use crate::solve::{best_of, space_of};
@@ -52,28 +54,30 @@ pub struct Leanest {
 
 /// Smaller numbers of GPUs that are tried.
 const MOST_SMALLER: usize = 4;
+/// Other batches that are tried.
+const MOST_BATCHES: usize = 24;
 
 /// Explains a problem without a plan.
 #[must_use]
-pub fn explain(problem: &Problem, pruned: &Pruned) -> Infeasible {
+pub fn explain(problem: &Problem, pruned: &Pruned, patience: Patience) -> Infeasible {
     match leanest(problem) {
-        Some(leanest) => too_large(problem, leanest, nearest(problem)),
+        Some(leanest) => too_large(problem, leanest, nearest(problem, patience)),
         None => {
-            let fewer = problem.nearest.then(|| fewer_gpus(problem)).flatten();
-            illegal(problem, pruned, fewer.into_iter().chain(nearest(problem)).collect())
+            let fewer = problem.nearest.then(|| fewer_gpus(problem, patience)).flatten();
+            illegal(problem, pruned, fewer.into_iter().chain(nearest(problem, patience)).collect())
         }
     }
 }
 
 /// Explains wishes that exclude each other.
 #[must_use]
-pub fn contradicted(problem: &Problem, contradictions: &[String]) -> Infeasible {
+pub fn contradicted(problem: &Problem, contradictions: &[String], patience: Patience) -> Infeasible {
     Infeasible {
         binding_term: "constraint".to_owned(),
         shortfall_bytes: Bytes::ZERO,
         reason: contradictions.join("; "),
         leanest: None,
-        nearest: if problem.nearest { relaxed::changes(problem) } else { Vec::new() },
+        nearest: if problem.nearest { relaxed::changes(problem, patience) } else { Vec::new() },
     }
 }
 
@@ -85,8 +89,10 @@ fn too_large(problem: &Problem, leanest: Leanest, nearest: Vec<Change>) -> Infea
         .max_by(|a, b| a.1.get().total_cmp(&b.1.get()))
         .unwrap_or(("parameters", Bytes::ZERO));
     let limit = problem.limit();
+    let offloaded = problem.runtime.memory.state.optimizer_offload >= 1.0;
     let reason = format!(
-        "the leanest layout needs {:.1} GiB on pipeline rank {}, {:.1} GiB of it {term}; the limit is {:.1} GiB",
+        "the leanest layout{} needs {:.1} GiB on pipeline rank {}, {:.1} GiB of it {term}; the limit is {:.1} GiB",
+        if offloaded { ", the optimizer's state in host memory," } else { "" },
         memory.peak_bytes.as_gib(),
         memory.rank,
         bytes.as_gib(),
@@ -156,54 +162,57 @@ fn leanest_of(problem: &Problem, units: &Units, space: &SearchSpace, mesh: &Mesh
 }
 
 /// Changes of one input, each the smallest of its kind that gives a plan.
-fn nearest(problem: &Problem) -> Vec<Change> {
+fn nearest(problem: &Problem, patience: Patience) -> Vec<Change> {
     let mut changes = Vec::new();
     if !problem.nearest {
         return changes;
     }
-    changes.extend(more_gpus(problem));
-    changes.extend(shorter_sequence(problem));
-    changes.extend(other_batch(problem));
-    changes.extend(smaller_optimizer(problem));
-    changes.extend(offloaded_optimizer(problem));
-    changes.extend(larger_limit(problem));
-    changes.extend(relaxed::changes(problem));
+    changes.extend(more_gpus(problem, patience));
+    changes.extend(shorter_sequence(problem, patience));
+    changes.extend(other_batch(problem, patience));
+    changes.extend(smaller_optimizer(problem, patience));
+    changes.extend(offloaded_optimizer(problem, patience));
+    changes.extend(larger_limit(problem, patience));
+    changes.extend(relaxed::changes(problem, patience));
     changes
 }
 
 /// The change, if the changed problem has a plan.
-pub(crate) fn tried(problem: &Problem, change: String) -> Option<Change> {
+pub(crate) fn tried(problem: &Problem, change: String, patience: Patience) -> Option<Change> {
+    if patience.is_over() {
+        return None;
+    }
     let fits = leanest(problem).is_some_and(|lean| lean.memory.peak_bytes <= problem.limit());
-    let best = fits.then(|| best_of(problem))??;
+    let best = fits.then(|| best_of(problem, patience))??;
     Some(Change { change, parallel: best.parallel })
 }
 
 /// A larger number of GPUs that the cluster's nodes can be cut to.
-pub(crate) fn more_gpus(problem: &Problem) -> Option<Change> {
+pub(crate) fn more_gpus(problem: &Problem, patience: Patience) -> Option<Change> {
     let gpus = problem.cluster.gpu_count();
     let node = u64::from(problem.whole.unwrap_or(problem.cluster).main().node.gpus).max(1);
     let within = (gpus + 1..node).filter(|size| node.is_multiple_of(*size));
     let whole = gpus.div_ceil(node).max(1);
     let next = (whole..2 * whole).map(|nodes| nodes * node).filter(|size| *size > gpus).take(3);
     let multiples = [2, 3, 4, 6, 8, 12, 16, 32, 64].map(|factor| whole * factor * node);
-    within.chain(next).chain(multiples).find_map(|size| with_gpus(problem, size))
+    within.chain(next).chain(multiples).find_map(|size| with_gpus(problem, size, patience))
 }
 
 /// A smaller number of GPUs: what divides a node, whole nodes above.
-fn fewer_gpus(problem: &Problem) -> Option<Change> {
+fn fewer_gpus(problem: &Problem, patience: Patience) -> Option<Change> {
     let gpus = problem.cluster.gpu_count();
     let node = u64::from(problem.whole.unwrap_or(problem.cluster).main().node.gpus).max(1);
     let nodes = (1..=gpus / node).rev().map(|nodes| nodes * node).filter(|size| *size < gpus).take(3);
     let parts = (1..gpus.min(node)).rev().filter(|size| node.is_multiple_of(*size));
-    nodes.chain(parts).take(MOST_SMALLER).find_map(|size| with_gpus(problem, size))
+    nodes.chain(parts).take(MOST_SMALLER).find_map(|size| with_gpus(problem, size, patience))
 }
 
-fn with_gpus(problem: &Problem, size: u64) -> Option<Change> {
+fn with_gpus(problem: &Problem, size: u64, patience: Patience) -> Option<Change> {
     let cluster = problem.whole.unwrap_or(problem.cluster).resized(size).ok()?;
-    tried(&Problem { cluster: &cluster, ..problem.clone() }, format!("use {size} GPUs"))
+    tried(&Problem { cluster: &cluster, ..problem.clone() }, format!("use {size} GPUs"), patience)
 }
 
-fn shorter_sequence(problem: &Problem) -> Option<Change> {
+fn shorter_sequence(problem: &Problem, patience: Patience) -> Option<Change> {
     let lengths =
         (1..=6).map(|halvings| problem.workload.seq_len >> halvings).filter(|length| *length >= 128);
     lengths.into_iter().find_map(|seq_len| {
@@ -211,25 +220,33 @@ fn shorter_sequence(problem: &Problem) -> Option<Change> {
         tried(
             &Problem { workload: &workload, ..problem.clone() },
             format!("train on sequences of {seq_len} tokens"),
+            patience,
         )
     })
 }
 
-fn other_batch(problem: &Problem) -> Option<Change> {
+/// The nearest batches that are a multiple of the GPUs or of a part of them, what is left for model parallelism; and halves.
+fn other_batch(problem: &Problem, patience: Patience) -> Option<Change> {
     let batch = problem.workload.global_batch;
-    let gpus = problem.cluster.gpu_count();
-    let smaller = (1..=3).map(|halvings| batch >> halvings).filter(|batch| *batch > 0);
-    let whole = [batch / gpus * gpus, batch.div_ceil(gpus) * gpus];
-    smaller.chain(whole).filter(|size| *size > 0 && *size != batch).find_map(|global_batch| {
+    let parts = divisors(problem.cluster.gpu_count().max(1));
+    let multiples = parts.iter().flat_map(|part| [batch / part * part, batch.div_ceil(*part) * part]);
+    let halves = (1..=3).map(|halvings| batch >> halvings);
+    let far = |size: u64| size.max(1) * 4 < batch || size / 4 > batch;
+    let mut sizes: Vec<u64> = multiples.chain(halves).filter(|size| *size != batch && !far(*size)).collect();
+    let distance = |size: &u64| size.abs_diff(batch);
+    sizes.sort_by_key(|size| (distance(size), *size));
+    sizes.dedup();
+    sizes.into_iter().take(MOST_BATCHES).find_map(|global_batch| {
         let workload = Workload { global_batch, ..problem.workload.clone() };
         tried(
             &Problem { workload: &workload, ..problem.clone() },
             format!("use a global batch of {global_batch}"),
+            patience,
         )
     })
 }
 
-fn smaller_optimizer(problem: &Problem) -> Option<Change> {
+fn smaller_optimizer(problem: &Problem, patience: Patience) -> Option<Change> {
     if problem.workload.optimizer != Optimizer::Adamw {
         return None;
     }
@@ -237,10 +254,11 @@ fn smaller_optimizer(problem: &Problem) -> Option<Change> {
     tried(
         &Problem { workload: &workload, ..problem.clone() },
         "keep Adam's moments in bf16 (adamw-bf16)".to_owned(),
+        patience,
     )
 }
 
-fn offloaded_optimizer(problem: &Problem) -> Option<Change> {
+fn offloaded_optimizer(problem: &Problem, patience: Patience) -> Option<Change> {
     if !problem.offloads || problem.runtime.memory.state.optimizer_offload >= 1.0 {
         return None;
     }
@@ -249,10 +267,11 @@ fn offloaded_optimizer(problem: &Problem) -> Option<Change> {
     tried(
         &Problem { runtime: &runtime, ..problem.clone() },
         "keep the optimizer's state in host memory (--offload optimizer)".to_owned(),
+        patience,
     )
 }
 
-fn larger_limit(problem: &Problem) -> Option<Change> {
+fn larger_limit(problem: &Problem, patience: Patience) -> Option<Change> {
     let capacities = problem.cluster.groups.iter().map(|group| group.gpu.memory.get());
     let capacity = Bytes(capacities.fold(f64::INFINITY, f64::min));
     let needed = leanest(problem)?.memory.peak_bytes;
@@ -261,5 +280,5 @@ fn larger_limit(problem: &Problem) -> Option<Change> {
     }
     let limit = Bytes((needed.as_gib() * 10.0).ceil() / 10.0 * Bytes::GIB).min(capacity);
     let change = format!("allow {:.1} GiB per GPU (--memory-limit)", limit.as_gib());
-    tried(&Problem { memory_limit: Some(limit), ..problem.clone() }, change)
+    tried(&Problem { memory_limit: Some(limit), ..problem.clone() }, change, patience)
 }

@@ -1,5 +1,7 @@
 //! How a caller watches and stops a search.
 
+use std::time::Instant;
+
 /// Where a search stands.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Progress {
@@ -21,6 +23,31 @@ pub trait Observer: Sync {
     /// Whether to stop and answer with the best so far.
     fn cancelled(&self) -> bool {
         false
+    }
+}
+
+/// Who may stop a search, and when the clock does.
+#[derive(Clone, Copy)]
+pub struct Patience<'a> {
+    /// Watches and cancels.
+    pub observer: &'a dyn Observer,
+    /// The clock's limit.
+    pub deadline: Option<Instant>,
+}
+
+impl Patience<'_> {
+    /// Whether to stop.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.observer.cancelled() || self.deadline.is_some_and(|deadline| Instant::now() >= deadline)
+    }
+
+    /// The same observer with a share of the time that is left.
+    #[must_use]
+    pub fn share(&self, share: f64) -> Self {
+        let now = Instant::now();
+        let part = |deadline: Instant| now + deadline.saturating_duration_since(now).mul_f64(share);
+        Self { deadline: self.deadline.map(part), ..*self }
     }
 }
 

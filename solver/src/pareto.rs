@@ -4,7 +4,7 @@
 //! GPUs of a cluster are tried in the sizes of [`crate::solve()`], memory in steps of [`MEMORY_STEP`].
 
 use crate::objective::{Objective, unpriced};
-use crate::observer::Observer;
+use crate::observer::{Observer, Patience};
 use crate::problem::{Problem, ProblemError};
 use crate::solution::{Outcome, Solution};
 use crate::solve::{answer, run, sizes};
@@ -146,7 +146,7 @@ fn solved(
     if found.best.is_empty() {
         return None;
     }
-    match answer(problem, cluster.clone(), found) {
+    match answer(problem, cluster.clone(), found, Patience { observer, deadline }) {
         Outcome::Solved(solution) => Some((*solution, stopped)),
         _ => None,
     }

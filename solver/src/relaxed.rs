@@ -3,6 +3,7 @@
 use crate::constraint::{Constraint, fixed_number};
 use crate::divisors::divisors;
 use crate::infeasible::{Change, tried};
+use crate::observer::Patience;
 use crate::problem::Problem;
 use crate::term::{Term, Test};
 
@@ -11,20 +12,20 @@ const MOST_TRIED: usize = 4;
 
 /// Changes of one wish, each of which gives a plan.
 #[must_use]
-pub fn changes(problem: &Problem) -> Vec<Change> {
+pub fn changes(problem: &Problem, patience: Patience) -> Vec<Change> {
     let all = 0..problem.constraints.as_slice().len();
-    let nearer = all.clone().filter_map(|index| nearer_value(problem, index));
-    nearer.chain(all.filter_map(|index| without(problem, index))).collect()
+    let nearer = all.clone().filter_map(|index| nearer_value(problem, index, patience));
+    nearer.chain(all.filter_map(|index| without(problem, index, patience))).collect()
 }
 
-fn without(problem: &Problem, index: usize) -> Option<Change> {
+fn without(problem: &Problem, index: usize, patience: Patience) -> Option<Change> {
     let constraints = problem.constraints.without(index);
     let dropped = problem.constraints.as_slice().get(index)?.describe();
-    tried(&Problem { constraints, ..problem.clone() }, format!("drop {dropped}"))
+    tried(&Problem { constraints, ..problem.clone() }, format!("drop {dropped}"), patience)
 }
 
 /// The value nearest to a fixed one that gives a plan.
-fn nearer_value(problem: &Problem, index: usize) -> Option<Change> {
+fn nearer_value(problem: &Problem, index: usize, patience: Patience) -> Option<Change> {
     let fixed = problem.constraints.as_slice().get(index)?;
     let Constraint { term: Term::Number(field, Test::OneOf(values)), wanted: true, .. } = fixed else {
         return None;
@@ -39,6 +40,6 @@ fn nearer_value(problem: &Problem, index: usize) -> Option<Change> {
     near.into_iter().take(MOST_TRIED).find_map(|other| {
         let constraints = others.clone().and(fixed_number(*field, other));
         let change = format!("use --fix {}={other} instead of {}", field.name(), fixed.describe());
-        tried(&Problem { constraints, ..problem.clone() }, change)
+        tried(&Problem { constraints, ..problem.clone() }, change, patience)
     })
 }

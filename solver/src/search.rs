@@ -8,7 +8,7 @@ use crate::layer_works::LayerWorks;
 use crate::leaf::{Candidate, Goal};
 use crate::mesh::Mesh;
 use crate::node::{Kind, Node};
-use crate::observer::{Observer, Progress};
+use crate::observer::{Observer, Patience, Progress};
 use crate::space::Pruned;
 use rayon::prelude::*;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -41,7 +41,7 @@ pub struct Limits<'a> {
 
 impl Limits<'_> {
     fn reached(&self) -> bool {
-        self.observer.cancelled() || self.deadline.is_some_and(|deadline| Instant::now() >= deadline)
+        Patience { observer: self.observer, deadline: self.deadline }.is_over()
     }
 }
 

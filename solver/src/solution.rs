@@ -83,9 +83,6 @@ const PARTS: [(&str, &str); 11] = [
 /// Why a layout is slower than the best: the part of the step that grew most.
 #[must_use]
 pub fn why(best: &Estimate, other: &Estimate) -> String {
-    if !other.fits {
-        return "does not fit".to_owned();
-    }
     if other.step_time_seconds <= best.step_time_seconds {
         return "as fast".to_owned();
     }

@@ -6,7 +6,7 @@ use crate::infeasible::{contradicted, explain};
 use crate::leaf::Candidate;
 use crate::mixed;
 use crate::objective::Objective;
-use crate::observer::{Observer, Silent};
+use crate::observer::{Observer, Patience};
 use crate::placement;
 use crate::problem::{Problem, ProblemError};
 use crate::search::{Found, Limits, search};
@@ -26,7 +26,9 @@ pub fn solve(problem: &Problem, observer: &dyn Observer) -> Result<Outcome, Prob
     problem.check()?;
     let contradictions = problem.constraints.contradictions(problem.cluster);
     if !contradictions.is_empty() {
-        return Ok(Outcome::Infeasible(Box::new(contradicted(problem, &contradictions))));
+        let deadline = problem.time_limit.and_then(|limit| Instant::now().checked_add(limit));
+        let patience = Patience { observer, deadline };
+        return Ok(Outcome::Infeasible(Box::new(contradicted(problem, &contradictions, patience))));
     }
     let fault = |error: cluster_profiles::ProfileError| ProblemError { faults: vec![error.to_string()] };
     let Some(reach) = placement::Reach::of(problem).map_err(fault)? else {
@@ -52,7 +54,7 @@ fn solve_connected(problem: &Problem, observer: &dyn Observer) -> Result<Outcome
         return mixed::solve(problem, observer, deadline);
     }
     let (cluster, found) = find(problem, observer, deadline, f64::INFINITY);
-    Ok(answer(problem, cluster, found))
+    Ok(answer(problem, cluster, found, Patience { observer, deadline }))
 }
 
 /// The best layouts whose value is below the cutoff, and the cluster they run on.
@@ -76,11 +78,21 @@ pub fn space_of<'p>(problem: &'p Problem<'_>) -> SearchSpace<'p> {
         .with_recompute(problem.recompute.unwrap_or(engine.recompute))
 }
 
-/// The best layout alone, without a time limit.
+/// The best layout alone.
 #[must_use]
-pub fn best_of(problem: &Problem) -> Option<Candidate> {
+pub fn best_of(problem: &Problem, patience: Patience) -> Option<Candidate> {
     let alone = Problem { top: 1, ..problem.clone() };
-    run(&alone, &Silent, None, f64::INFINITY).best.into_iter().next()
+    let quiet = Quiet(patience.observer);
+    run(&alone, &quiet, patience.deadline, f64::INFINITY).best.into_iter().next()
+}
+
+/// Lets an observer stop a search that it does not watch.
+struct Quiet<'a>(&'a dyn Observer);
+
+impl Observer for Quiet<'_> {
+    fn cancelled(&self) -> bool {
+        self.0.cancelled()
+    }
 }
 
 pub(crate) fn run(
@@ -153,13 +165,13 @@ pub(crate) fn sizes(cluster: &Cluster) -> Vec<Cluster> {
     sizes
 }
 
-pub(crate) fn answer(problem: &Problem, cluster: Cluster, found: Found) -> Outcome {
+pub(crate) fn answer(problem: &Problem, cluster: Cluster, found: Found, patience: Patience) -> Outcome {
     let mut ranked = found.best.into_iter();
     let Some(best) = ranked.next() else {
         if found.stopped {
             return Outcome::Stopped { considered: found.considered };
         }
-        let slow = too_slow(problem).unwrap_or_else(|| explain(problem, &found.pruned));
+        let slow = too_slow(problem, patience).unwrap_or_else(|| explain(problem, &found.pruned, patience));
         return Outcome::Infeasible(Box::new(slow));
     };
     let step = best.estimate.step_time_seconds;

@@ -3,16 +3,16 @@
 use crate::infeasible::{Change, Infeasible, more_gpus};
 use crate::leaf::Candidate;
 use crate::objective::Objective;
-use crate::observer::Silent;
+use crate::observer::Patience;
 use crate::problem::Problem;
 use crate::solve::{run, sizes};
 use cluster_profiles::Bytes;
 
 /// Why no plan keeps the step time that the objective asks for; none where it asks for none, or where nothing fits at all.
 #[must_use]
-pub fn too_slow(problem: &Problem) -> Option<Infeasible> {
+pub fn too_slow(problem: &Problem, patience: Patience) -> Option<Infeasible> {
     let Objective::Gpus { within } = problem.objective else { return None };
-    let (gpus, fastest) = fastest(problem)?;
+    let (gpus, fastest) = fastest(problem, patience)?;
     let step = fastest.estimate.step_time_seconds.get();
     let reason = format!(
         "no plan on up to {} GPUs keeps a step within {} s: the fastest takes {} s on {gpus} GPUs",
@@ -27,17 +27,17 @@ pub fn too_slow(problem: &Problem) -> Option<Infeasible> {
         shortfall_bytes: Bytes::ZERO,
         reason,
         leanest: None,
-        nearest: std::iter::once(longer).chain(more_gpus(problem)).collect(),
+        nearest: std::iter::once(longer).chain(more_gpus(problem, patience)).collect(),
     })
 }
 
 /// The fastest plan on any number of GPUs that is tried, and the number.
-fn fastest(problem: &Problem) -> Option<(u64, Candidate)> {
+fn fastest(problem: &Problem, patience: Patience) -> Option<(u64, Candidate)> {
     let mut best: Option<(u64, Candidate)> = None;
     for cluster in sizes(problem.cluster).into_iter().rev() {
         let cutoff = best.as_ref().map_or(f64::INFINITY, |(_, candidate)| candidate.value);
         let sized = Problem { cluster: &cluster, objective: Objective::StepTime, top: 1, ..problem.clone() };
-        let found = run(&sized, &Silent, None, cutoff).best.into_iter().next();
+        let found = run(&sized, patience.observer, patience.deadline, cutoff).best.into_iter().next();
         best = found.map(|candidate| (cluster.gpu_count(), candidate)).or(best);
     }
     best

@@ -3,7 +3,7 @@
 use super::Plan;
 use super::queue::Limits;
 use crate::leaf::Candidate;
-use crate::observer::Observer;
+use crate::observer::{Observer, Patience};
 use crate::placement::even_twin;
 use crate::problem::{Problem, ProblemError};
 use crate::solution::{Outcome, Solution};
@@ -58,7 +58,8 @@ pub fn plan(problem: &Problem, limits: &Limits, cutoff: f64) -> Alone {
         return Alone { bound, considered, pruned: found.pruned, simulated, stopped, ..Alone::default() };
     }
     let outcome = if even {
-        Ok(answer(problem, cluster, found))
+        let patience = Patience { observer: limits.observer, deadline: limits.deadline };
+        Ok(answer(problem, cluster, found, patience))
     } else {
         let now = Instant::now();
         let left = limits.deadline.map(|deadline| deadline.saturating_duration_since(now));

@@ -22,8 +22,9 @@ mod split;
 mod stages;
 
 use crate::certificate::Certificate;
+use crate::infeasible::explain;
 use crate::leaf::Candidate;
-use crate::observer::Observer;
+use crate::observer::{Observer, Patience};
 use crate::problem::{Problem, ProblemError};
 use crate::solution::{Alternative, Outcome, Solution};
 use crate::space::Pruned;
@@ -83,11 +84,17 @@ pub fn solve(
         Tried { plans: single.filter_map(|own| alone::first(own, observer)).collect(), ..Tried::default() };
     let limits = Limits { observer, deadline, cutoff: tried.best() };
     tried.search(&sets, &problems, &limits);
-    let (considered, stopped, refusal) = (tried.considered, tried.stopped, tried.refusal.take());
-    match (tried.answer(problem), refusal.filter(|_| !stopped)) {
+    let patience = Patience { observer, deadline };
+    let stopped = tried.stopped && patience.is_over();
+    let (considered, pruned, refusal) = (tried.considered, tried.pruned.clone(), tried.refusal.take());
+    match (tried.answer(problem), refusal) {
         (Some(solution), _) => Ok(Outcome::Solved(Box::new(solution))),
+        (None, _) if stopped => Ok(Outcome::Stopped { considered }),
         (None, Some(refusal)) => refusal,
-        (None, None) => Ok(Outcome::Stopped { considered }),
+        (None, None) => {
+            let silent = Problem { nearest: false, ..problem.clone() };
+            Ok(Outcome::Infeasible(Box::new(explain(&silent, &pruned, patience))))
+        }
     }
 }
 

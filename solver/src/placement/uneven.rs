@@ -12,7 +12,7 @@ use super::demand::even_twin;
 use super::seating::Seating;
 use crate::certificate::Certificate;
 use crate::leaf::Candidate;
-use crate::observer::{Observer, Progress};
+use crate::observer::{Observer, Patience, Progress};
 use crate::problem::{Problem, ProblemError};
 use crate::search::Found;
 use crate::solution::{Alternative, Outcome, Solution};
@@ -54,32 +54,29 @@ pub fn solve(
     let twin = even_twin(problem.cluster, Some(network.best()));
     let optimistic =
         Problem { cluster: &twin, available: None, top: HANDED_ON.max(problem.top), ..problem.clone() };
-    let (size, first) = find(&optimistic, observer, deadline, f64::INFINITY);
+    // Each of the two searches and the placing have their share of the time.
+    let patience = Patience { observer, deadline };
+    let (size, first) = find(&optimistic, observer, patience.share(0.5).deadline, f64::INFINITY);
     if first.best.is_empty() {
-        return Ok(answer(&optimistic, size, first));
+        return Ok(answer(&optimistic, size, first, patience));
     }
     let worst = even_twin(problem.cluster, Some(network.worst()));
     let pessimistic = Problem { cluster: &worst, top: WITH_WORST, ..optimistic.clone() };
-    let second = if late(observer, deadline) {
+    let second = if patience.is_over() {
         Found::default()
     } else {
-        find(&pessimistic, observer, deadline, f64::INFINITY).1
+        find(&pessimistic, observer, patience.share(0.5).deadline, f64::INFINITY).1
     };
     let bound = first.bound;
-    let search = Search { problem, network: &network, observer, deadline };
+    let search = Search { problem, network: &network, patience };
     let placed = search.place_all(&first.best, &second.best);
     search.answer(placed, bound, &first)
-}
-
-fn late(observer: &dyn Observer, deadline: Option<Instant>) -> bool {
-    observer.cancelled() || deadline.is_some_and(|deadline| Instant::now() >= deadline)
 }
 
 struct Search<'a, 'p> {
     problem: &'a Problem<'p>,
     network: &'a Network<'a>,
-    observer: &'a dyn Observer,
-    deadline: Option<Instant>,
+    patience: Patience<'a>,
 }
 
 impl Search<'_, '_> {
@@ -87,10 +84,10 @@ impl Search<'_, '_> {
     fn place_all(&self, first: &[Candidate], second: &[Candidate]) -> Vec<Placed> {
         let mut placed: Vec<Placed> = Vec::new();
         for (list, is_bound) in [(first, true), (second, false)] {
-            for batch in list.chunks(BATCH) {
+            for (number, batch) in list.chunks(BATCH).enumerate() {
                 let best = placed.iter().map(|own| own.candidate.value).fold(f64::INFINITY, f64::min);
                 let enough = is_bound && batch[0].value >= best && placed.len() >= self.problem.top;
-                if enough || (!placed.is_empty() && late(self.observer, self.deadline)) {
+                if enough || (number > 0 && self.patience.is_over()) {
                     break;
                 }
                 let more = batch.par_iter().map(|candidate| self.place(candidate, true));
@@ -107,7 +104,7 @@ impl Search<'_, '_> {
         let best = placed.iter().map(|own| own.candidate.value).reduce(f64::min);
         let bound = list.first().map_or(0.0, |first| first.value);
         let open = list.len().saturating_sub(placed.len()) as u64;
-        self.observer.progress(Progress { simulated: placed.len() as u64, open, best, bound });
+        self.patience.observer.progress(Progress { simulated: placed.len() as u64, open, best, bound });
     }
 
     fn place_thoroughly(&self, placed: &mut [Placed]) {
@@ -115,7 +112,7 @@ impl Search<'_, '_> {
         let better: Vec<Option<Placed>> = placed[..count]
             .par_iter()
             .map(|own| {
-                let open = !own.proved && !late(self.observer, self.deadline);
+                let open = !own.proved && !self.patience.is_over();
                 open.then(|| self.place(&own.candidate, false)).flatten()
             })
             .collect();

@@ -40,6 +40,7 @@ pub fn header(start: &Start, tasks_per_node: usize, script: &str) -> String {
          #SBATCH --ntasks-per-node={tasks_per_node}\n\
          #SBATCH --gpus-per-node={}\n\
          #SBATCH --exclusive\n\
+         {}\
          # {}.\n\
          # Node ranks: the order of {HOSTS} where it names the allocated hosts, else Slurm's own order.\n\
          set -euo pipefail\n\
@@ -50,8 +51,17 @@ pub fn header(start: &Start, tasks_per_node: usize, script: &str) -> String {
          cd \"$folder\"\n",
         start.seats.hosts.len(),
         start.seats.per_node,
+        node_list(start),
         start.title(),
     )
+}
+
+/// Asks for the planned hosts where the plan leaves others out.
+fn node_list(start: &Start) -> String {
+    if start.plan.placement.spare.is_empty() {
+        return String::new();
+    }
+    format!("#SBATCH --nodelist={}\n", start.seats.hosts.join(","))
 }
 
 /// Writes the host file that `--distribution=arbitrary` follows, a line per task, and sets the rendezvous.
@@ -74,6 +84,8 @@ pub fn order(seats: &Seats, tasks: usize) -> String {
          order=(\"${{allocated[@]}}\")\n\
          if [[ \"$(printf '%s\\n' \"${{allocated[@]}}\" | sort)\" == \"$(printf '%s\\n' \"${{planned[@]}}\" | sort)\" ]]; then\n  \
            order=(\"${{planned[@]}}\")\n\
+         else\n  \
+           echo 'job: the allocated hosts are not those of {HOSTS}: ranks follow the order of Slurm' >&2\n\
          fi\n\
          hostfile=$(mktemp -p . hosts.XXXXXX)\n\
          trap 'rm -f \"$hostfile\"' EXIT\n\
