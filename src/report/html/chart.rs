@@ -7,7 +7,7 @@ use maud::{Markup, html};
 /// Size of the drawing area in its own units.
 const WIDTH: f64 = 480.0;
 const HEIGHT: f64 = 320.0;
-const LEFT: f64 = 72.0;
+const LEFT: f64 = 88.0;
 const RIGHT: f64 = 16.0;
 const TOP: f64 = 12.0;
 const BOTTOM: f64 = 52.0;
@@ -136,6 +136,7 @@ fn label(value: f64) -> String {
         v if v >= 1e12 => trimmed(value / 1e12) + " T",
         v if v >= 1e9 => trimmed(value / 1e9) + " G",
         v if v >= 1e6 => trimmed(value / 1e6) + " M",
+        v if v >= 1e3 && value % 100.0 == 0.0 => trimmed(value / 1e3) + " k",
         v if v >= 1e4 || (v >= 1e3 && value.fract() == 0.0) => grouped(value.round() as u64),
         _ => trimmed(value),
     }

@@ -91,7 +91,7 @@ fn changes(title: &str, list: &[Remedy]) -> Markup {
     html! {
         @if !rows.is_empty() {
             h2 { (title) }
-            (table(&["change", "frees GiB", "time %", "fits"], &[], &rows))
+            (table(&["change", "frees GiB", "time %", "fits"], &[0], &rows))
         }
     }
 }

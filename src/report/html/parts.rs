@@ -30,7 +30,8 @@ pub fn table(header: &[&str], words: Words, rows: &[Vec<String>]) -> Markup {
                     @for row in rows {
                         tr {
                             @for (at, cell) in row.iter().enumerate() {
-                                @if at == 0 { th { (cell) } }
+                                @if at == 0 && words.contains(&0) { th.long { (cell) } }
+                                @else if at == 0 { th { (cell) } }
                                 @else if words.contains(&at) { td.long { (cell) } }
                                 @else { td { (cell) } }
                             }

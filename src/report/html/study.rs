@@ -159,10 +159,10 @@ fn batches(decisions: &Decisions) -> Markup {
         @if !totals.is_empty() {
             h2 { "Batch size over the training" }
             p.soft { "Throughput times statistical efficiency for the given gradient noise scale, against the best fixed batch." }
-            (table(&["setting", "time", "fixed batch, tokens", "time with it", "saved, %"], &[], &totals))
+            (table(&["setting", "time", "fixed batch, tokens", "time with it", "saved, %"], &[0], &totals))
             details {
                 summary { "Phases: where batch and layout switch" }
-                (table(&["setting", "from tokens", "to tokens", "batch, tokens", "time", "layout", ""], &[5, 6], &phases))
+                (table(&["setting", "from tokens", "to tokens", "batch, tokens", "time", "layout", ""], &[0, 5, 6], &phases))
             }
         }
     }
@@ -196,7 +196,7 @@ fn helping(decisions: &Decisions) -> Markup {
                 "By how many percent the step changes for one percent more of a number, and the step with half and with twice as \
                  much; the layout stays but for memory."
             }
-            (table(&["job", "point", "number", "change of the step, %", "halved", "doubled"], &[2], &rows))
+            (table(&["job", "point", "number", "change of the step, %", "halved", "doubled"], &[0, 2], &rows))
         }
     }
 }

@@ -115,7 +115,7 @@ fn published(study: &Study) -> Markup {
         .collect();
     html! {
         @if !rows.is_empty() {
-            details { summary { "Published points" } (table(&["what", "x", "y", "source"], &[3], &rows)) }
+            details { summary { "Published points" } (table(&["what", "x", "y", "source"], &[0, 3], &rows)) }
         }
     }
 }
