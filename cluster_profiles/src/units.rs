@@ -16,18 +16,21 @@ macro_rules! unit {
 
             /// The bare number, in SI units.
             #[must_use]
+            #[inline]
             pub const fn get(self) -> f64 {
                 self.0
             }
 
             /// The larger of two.
             #[must_use]
+            #[inline]
             pub fn max(self, other: Self) -> Self {
                 Self(self.0.max(other.0))
             }
 
             /// The smaller of two.
             #[must_use]
+            #[inline]
             pub fn min(self, other: Self) -> Self {
                 Self(self.0.min(other.0))
             }
@@ -35,12 +38,14 @@ macro_rules! unit {
 
         impl Add for $name {
             type Output = Self;
+            #[inline]
             fn add(self, other: Self) -> Self {
                 Self(self.0 + other.0)
             }
         }
 
         impl AddAssign for $name {
+            #[inline]
             fn add_assign(&mut self, other: Self) {
                 self.0 += other.0;
             }
@@ -48,6 +53,7 @@ macro_rules! unit {
 
         impl Sub for $name {
             type Output = Self;
+            #[inline]
             fn sub(self, other: Self) -> Self {
                 Self(self.0 - other.0)
             }
@@ -55,6 +61,7 @@ macro_rules! unit {
 
         impl Mul<f64> for $name {
             type Output = Self;
+            #[inline]
             fn mul(self, factor: f64) -> Self {
                 Self(self.0 * factor)
             }
@@ -62,6 +69,7 @@ macro_rules! unit {
 
         impl Div<f64> for $name {
             type Output = Self;
+            #[inline]
             fn div(self, divisor: f64) -> Self {
                 Self(self.0 / divisor)
             }
@@ -69,12 +77,14 @@ macro_rules! unit {
 
         impl Div for $name {
             type Output = f64;
+            #[inline]
             fn div(self, other: Self) -> f64 {
                 self.0 / other.0
             }
         }
 
         impl std::iter::Sum for $name {
+            #[inline]
             fn sum<I: Iterator<Item = Self>>(items: I) -> Self {
                 items.fold(Self::ZERO, Add::add)
             }
@@ -134,6 +144,7 @@ impl Seconds {
 
 impl Div<BytesPerSecond> for Bytes {
     type Output = Seconds;
+    #[inline]
     fn div(self, rate: BytesPerSecond) -> Seconds {
         Seconds(self.0 / rate.0)
     }
@@ -141,6 +152,7 @@ impl Div<BytesPerSecond> for Bytes {
 
 impl Div<FlopsPerSecond> for Flops {
     type Output = Seconds;
+    #[inline]
     fn div(self, rate: FlopsPerSecond) -> Seconds {
         Seconds(self.0 / rate.0)
     }
@@ -148,6 +160,7 @@ impl Div<FlopsPerSecond> for Flops {
 
 impl Div<Seconds> for Bytes {
     type Output = BytesPerSecond;
+    #[inline]
     fn div(self, time: Seconds) -> BytesPerSecond {
         BytesPerSecond(self.0 / time.0)
     }
@@ -155,6 +168,7 @@ impl Div<Seconds> for Bytes {
 
 impl Div<Seconds> for Flops {
     type Output = FlopsPerSecond;
+    #[inline]
     fn div(self, time: Seconds) -> FlopsPerSecond {
         FlopsPerSecond(self.0 / time.0)
     }
@@ -162,6 +176,7 @@ impl Div<Seconds> for Flops {
 
 impl Mul<Seconds> for BytesPerSecond {
     type Output = Bytes;
+    #[inline]
     fn mul(self, time: Seconds) -> Bytes {
         Bytes(self.0 * time.0)
     }
@@ -169,6 +184,7 @@ impl Mul<Seconds> for BytesPerSecond {
 
 impl Mul<Seconds> for FlopsPerSecond {
     type Output = Flops;
+    #[inline]
     fn mul(self, time: Seconds) -> Flops {
         Flops(self.0 * time.0)
     }

@@ -81,7 +81,7 @@ impl Layout<'_> {
     }
 
     /// What every unit repeats however many layers are counted.
-    const fn surely_repeated(&self) -> Recompute {
+    pub(crate) const fn surely_repeated(&self) -> Recompute {
         match self.repeated() {
             Recompute::Full { .. } => Recompute::None,
             other => other,

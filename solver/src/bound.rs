@@ -1,12 +1,12 @@
 //! Times that no split of a layout beats, from running sums alone.
 
-use crate::bytes::{UnitBytes, held_of_chunk, least_in_flight};
+use crate::bytes::{UnitBytes, least_in_flight};
 use crate::families::least_middle;
 use crate::mesh::{Mesh, Pipeline};
 use crate::order_bound::round_trips;
 use crate::times::{Mode, UnitTimes};
 use cost_models::Recompute;
-use cost_models::schedule::{Placement, ScheduleKind, Vocabulary};
+use cost_models::schedule::{Placement, Vocabulary};
 use std::ops::Range;
 
 /// A layout without stages: what bounds look at.
@@ -113,8 +113,14 @@ impl Layout<'_> {
     /// Seconds of the pipeline that no split beats; none if no split fits.
     #[must_use]
     pub fn pipeline_bound(&self) -> Option<f64> {
+        self.pipeline_bound_up_to(f64::INFINITY)
+    }
+
+    /// The same, looked for up to `limit` only: infinite where every split is found to take longer.
+    #[must_use]
+    pub fn pipeline_bound_up_to(&self, limit: f64) -> Option<f64> {
         if self.mesh.pp > 1 && self.is_chain() {
-            return self.chain_bound();
+            return self.chain_bound(limit);
         }
         self.some_split_may_fit()
             .then(|| if self.mesh.pp == 1 { self.average_load() } else { self.loop_bound() })
@@ -136,33 +142,6 @@ impl Layout<'_> {
                 .all(|rank| self.bytes.blocks_may_fit(self.least_blocks(), mode, self.in_flight(rank)))
     }
 
-    /// Whether the ranks of a split with several chunks may fit: no rank's true peak is below its state and what it holds after
-    /// the warm-up.
-    #[must_use]
-    pub fn split_may_fit(&self, ranges: impl Iterator<Item = Range<usize>>, ranks: &[u16]) -> bool {
-        let recompute = self.pipeline.recompute;
-        let mode = Mode::of(recompute);
-        let kind = self.pipeline.schedule.kind;
-        let interleaved = matches!(kind, ScheduleKind::Interleaved | ScheduleKind::Combined);
-        let mut bytes = vec![(0.0, 0u32); self.ranks()];
-        for (units, &rank) in ranges.zip(ranks) {
-            let again = match recompute {
-                Recompute::Full { layers } => self.times.recomputed(&units, layers),
-                _ => units.clone(),
-            };
-            let (state, saved) = self.bytes.stage(&units, &again, mode);
-            let (sum, chunk) = &mut bytes[usize::from(rank)];
-            let held = if interleaved {
-                held_of_chunk(self.mesh, self.pipeline.vpp, u32::from(rank), *chunk)
-            } else {
-                self.in_flight(usize::from(rank))
-            };
-            *sum += state + held * saved;
-            *chunk += 1;
-        }
-        bytes.iter().all(|(sum, _)| self.bytes.bytes_may_fit(*sum))
-    }
-
     /// Blocks of a rank with several chunks at least: all but its first or last chunk have the smallest share.
     fn least_blocks(&self) -> usize {
         let chunks = self.pipeline.vpp as usize;
@@ -178,6 +157,7 @@ impl Layout<'_> {
             return load;
         }
         let recompute = self.repeated();
+        let load = load + self.microbatches() * self.repeated_by_count() / f64::from(self.mesh.pp);
         let largest = self.times.granular_load(self.mesh.pp, recompute) * self.microbatches();
         // A split may leave two stages empty, which send nothing.
         let stages = f64::from(self.mesh.pp) * f64::from(self.pipeline.vpp);
@@ -186,26 +166,40 @@ impl Layout<'_> {
         load.max(largest).max(round_trip)
     }
 
+    /// What a counted number of recomputed layers adds to all stages of a balanced split, at least: every middle stage repeats
+    /// so many of its blocks, or all it has.
+    fn repeated_by_count(&self) -> f64 {
+        let Recompute::Full { layers: Some(layers) } = self.repeated() else { return 0.0 };
+        let stages = self.ranks() * self.pipeline.vpp as usize;
+        let again = least_middle(self.body, stages).min(layers as usize) * stages.saturating_sub(2);
+        again as f64 * self.times.least_repeat()
+    }
+
     /// One stage per rank: the least of the chain's bound over all splits; in 1F1B also that of its round trips.
-    fn chain_bound(&self) -> Option<f64> {
-        let whole = self.least_chain(self.microbatches())?;
-        if self.pipeline.schedule.kind.name() != "1f1b" {
+    fn chain_bound(&self, limit: f64) -> Option<f64> {
+        let whole = self.least_chain(self.microbatches(), limit)?;
+        if self.pipeline.schedule.kind.name() != "1f1b" || whole > limit {
             return Some(whole);
         }
         let (p, m) = (u64::from(self.mesh.pp), self.mesh.num_microbatches);
         let hops = 2.0 * (p - 1) as f64 * self.times.least_hop();
         let trip = self.times.whole(keep(self.repeated())) + hops;
-        Some(whole.max(round_trips(p, m, trip, |last| self.least_chain(last).unwrap_or(0.0))))
+        let rounds = round_trips(p, m, trip, |_| 0.0);
+        let last = |last| self.least_chain(last, limit - rounds).unwrap_or(0.0);
+        Some(whole.max(round_trips(p, m, trip, last)))
     }
 
-    /// The least T for which every rank can take its share, found by halving. Taking as many units as T and memory allow is
-    /// never worse for the ranks behind: they begin later by less than what they are spared.
-    fn least_chain(&self, microbatches: f64) -> Option<f64> {
+    /// The least T for which every rank can take its share, found by halving; infinite if that is above the limit. Taking as
+    /// many units as T and memory allow is never worse for the ranks behind: they begin later by less than what they are spared.
+    fn least_chain(&self, microbatches: f64, limit: f64) -> Option<f64> {
         let in_flight = self.all_in_flight();
         let reaches_end = |step: f64| self.reaches_end(&in_flight, microbatches, step);
         let mut low = microbatches * self.times.whole(self.repeated()) / f64::from(self.mesh.pp);
         if reaches_end(low) {
             return Some(low);
+        }
+        if limit.is_finite() && !reaches_end(limit) {
+            return reaches_end(f64::INFINITY).then_some(f64::INFINITY);
         }
         let mut high = low;
         loop {

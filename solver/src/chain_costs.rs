@@ -41,6 +41,10 @@ impl StageCosts for ChainCosts<'_, '_> {
         true
     }
 
+    fn least_work(&self, layers: &Range<usize>) -> f64 {
+        self.leaf.layout.times.work(layers, self.leaf.layout.surely_repeated())
+    }
+
     fn confirm(&self, stage: usize, layers: &Range<usize>, _times: StageTimes) -> Option<StageTimes> {
         let key = (stage, layers.start, layers.end);
         let known = self.known.borrow().get(&key).copied();

@@ -5,6 +5,7 @@ use crate::bytes::average_may_fit;
 use crate::leaf::{Goal, Leaf, LeafResult};
 use crate::mesh::{Mesh, Pipeline, Sharding};
 use crate::node::Kind;
+use crate::objective::Objective;
 use crate::problem::Problem;
 use crate::space::{Pruned, SearchSpace};
 use crate::tables::Tables;
@@ -94,7 +95,7 @@ impl Tree<'_, '_> {
                 if let Some(bound) = tables.and_then(|tables| self.any_split_bound(tables, &pipeline)) {
                     expansion.any_split = Some(expansion.any_split.map_or(bound, |least| least.min(bound)));
                 }
-                match tables.and_then(|tables| self.first_child(tables, pipeline)) {
+                match tables.and_then(|tables| self.first_child(tables, pipeline, cutoff)) {
                     Some((bound, kind)) if bound < cutoff => expansion.children.push((bound, kind)),
                     Some(_) => {}
                     None => expansion.prune("memory", group.len()),
@@ -134,19 +135,26 @@ impl Tree<'_, '_> {
         Some(self.value_bound(seconds + tables.outside(), self.load(&tables.mesh, &tables.times)))
     }
 
-    fn first_child(&self, tables: &Arc<Tables>, pipeline: Pipeline) -> Option<(f64, Kind)> {
-        let (seconds, pipeline) = self.first_pipeline(pipeline, tables)?;
+    /// The first of the pipelines that this one stands for, with its bound: infinite where no split is found to be below the
+    /// cutoff; none where none fits.
+    fn first_child(&self, tables: &Arc<Tables>, pipeline: Pipeline, cutoff: f64) -> Option<(f64, Kind)> {
+        let pipeline = self.first_pipeline(pipeline, tables)?;
+        let limit = match self.problem.objective {
+            Objective::StepTime => cutoff - tables.outside(),
+            _ => f64::INFINITY,
+        };
+        let seconds = self.layout(&pipeline, tables).pipeline_bound_up_to(limit)?;
         let bound = self.value_bound(seconds + tables.outside(), self.load(&tables.mesh, &tables.times));
         Some((bound, Kind::Pipeline(Arc::clone(tables), pipeline)))
     }
 
-    /// The pipeline, with the fewest recomputed layers that may fit where they can be counted, and its bound.
-    fn first_pipeline(&self, pipeline: Pipeline, tables: &Tables) -> Option<(f64, Pipeline)> {
+    /// The pipeline, with the fewest recomputed layers that may fit where they can be counted.
+    fn first_pipeline(&self, pipeline: Pipeline, tables: &Tables) -> Option<Pipeline> {
         let counted = pipeline.recompute == Recompute::Full { layers: None }
             && !pipeline.per_stage
             && self.space.freedom() != RecomputeFreedom::AllOrNone;
         if !counted {
-            return self.layout(&pipeline, tables).pipeline_bound().map(|bound| (bound, pipeline));
+            return Some(pipeline);
         }
         let with = |layers: u32| Pipeline { recompute: Recompute::Full { layers: Some(layers) }, ..pipeline };
         let may_fit = |layers: u32| self.layout(&with(layers), tables).some_split_may_fit();
@@ -158,8 +166,7 @@ impl Tree<'_, '_> {
             let middle = low + (high - low) / 2;
             if may_fit(middle) { high = middle } else { low = middle + 1 }
         }
-        let bound = self.layout(&with(low), tables).pipeline_bound()?;
-        Some((bound, with(low)))
+        Some(with(low))
     }
 
     /// The most blocks a stage can have.
@@ -173,7 +180,7 @@ impl Tree<'_, '_> {
         Layout { mesh: &tables.mesh, pipeline, times: &tables.times, bytes: &tables.bytes, body }
     }
 
-    fn leaf<'t>(&'t self, pipeline: &'t Pipeline, tables: &'t Tables) -> Leaf<'t, 't> {
+    pub(crate) fn leaf<'t>(&'t self, pipeline: &'t Pipeline, tables: &'t Tables) -> Leaf<'t, 't> {
         let layout = self.layout(pipeline, tables);
         Leaf {
             problem: self.problem,
@@ -191,10 +198,13 @@ impl Tree<'_, '_> {
         if leaf.is_listed_chain() || tables.mesh.pp == 1 {
             return self.solve(tables, pipeline, goal);
         }
+        let counted = matches!(pipeline.recompute, Recompute::Full { layers: Some(_) });
         let child = match leaf.family_bound(goal.cutoff) {
             Some(bound) => Some((bound, Kind::Splits(Arc::clone(tables), *pipeline))),
             // What is too large for so many recomputed layers may fit with more.
-            None if leaf.lacks_memory(goal.cutoff) => self.one_layer_more(tables, pipeline, goal.cutoff),
+            None if counted && leaf.lacks_memory(goal.cutoff) => {
+                self.one_layer_more(tables, pipeline, goal.cutoff)
+            }
             None => None,
         };
         Expansion { children: child.into_iter().collect(), ..Expansion::default() }

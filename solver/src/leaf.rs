@@ -5,12 +5,12 @@
 
 use crate::bound::Layout;
 use crate::chain_costs::ChainCosts;
-use crate::families::{Ends, Slack, balanced, even_ends};
+use crate::families::{Balanced, Ends, Slack, balanced_splits, even_ends};
+use crate::gauge::Gauge;
 use crate::judge::Judge;
 use crate::mesh::Sharding;
 use crate::partition::{Chain, SplitTable};
 use crate::problem::Problem;
-use crate::splits::ranges;
 use crate::tables::Tables;
 use crate::units::Units;
 use cost_models::memory::{MemoryContext, MemoryTable};
@@ -128,10 +128,18 @@ impl Leaf<'_, '_> {
     #[must_use]
     pub fn family_bound(&self, cutoff: f64) -> Option<f64> {
         let mut least = cutoff;
-        for ends in self.family() {
-            let load = self.least_load(&ends);
-            if self.value_bound(load + self.tables.outside()) < least && self.may_fit(&ends) {
-                least = least.min(self.family_value(&ends));
+        let mut gauge = Gauge::new(self, self.stages());
+        let mut ends = Ends::with_capacity(self.stages());
+        let value = |seconds: f64| self.value_bound(seconds + self.tables.outside());
+        for split in self.family() {
+            let load = split.balanced().and_then(|blocks| gauge.load_by_blocks(blocks));
+            if load.is_some_and(|load| value(load) >= least) {
+                continue;
+            }
+            split.write(self.units, &mut ends);
+            let may_be_less = load.is_some() || value(gauge.load(&ends)) < least;
+            if may_be_less && gauge.may_fit(&ends) {
+                least = least.min(value(gauge.bound(&ends)));
             }
         }
         (least < cutoff).then_some(least)
@@ -140,11 +148,17 @@ impl Leaf<'_, '_> {
     /// Whether a split of the family with a value below `cutoff` does not fit.
     #[must_use]
     pub fn lacks_memory(&self, cutoff: f64) -> bool {
-        let is_below = |ends: &Ends| {
-            let load = self.least_load(ends) + self.tables.outside();
-            self.value_bound(load) < cutoff && self.family_value(ends) < cutoff
-        };
-        self.family().iter().any(|ends| !self.may_fit(ends) && is_below(ends))
+        let mut gauge = Gauge::new(self, self.stages());
+        let mut ends = Ends::with_capacity(self.stages());
+        let below = |seconds: f64| self.value_bound(seconds + self.tables.outside()) < cutoff;
+        self.family().iter().any(|split| {
+            let load = split.balanced().and_then(|blocks| gauge.load_by_blocks(blocks));
+            if load.is_some_and(|load| !below(load)) {
+                return false;
+            }
+            split.write(self.units, &mut ends);
+            !gauge.may_fit(&ends) && below(gauge.load(&ends)) && below(gauge.bound(&ends))
+        })
     }
 
     /// The rank of every stage of a split.
@@ -152,36 +166,54 @@ impl Leaf<'_, '_> {
         self.placement().ranks_of_stages(self.layout.mesh.pp, ends.len() as u32)
     }
 
-    fn may_fit(&self, ends: &Ends) -> bool {
-        self.layout.split_may_fit(ranges(ends), &self.placement_of(ends))
-    }
-
-    fn family_value(&self, ends: &Ends) -> f64 {
-        self.value_bound(self.split_bound(ends) + self.tables.outside())
-    }
-
-    /// A finite list of splits.
+    /// A finite list of splits. Of those whose fullest rank alone reaches the cutoff it only matters whether any fits.
     fn try_family(&self, judge: &mut Judge, best: f64) {
-        let able = self.family().into_iter().filter(|ends| self.may_fit(ends));
-        let mut list: Vec<(f64, Ends)> = able.map(|ends| (self.family_value(&ends), ends)).collect();
-        judge.result.too_large += u64::from(list.is_empty());
+        let mut gauge = Gauge::new(self, self.stages());
+        let value = |seconds: f64| self.value_bound(seconds + self.tables.outside());
+        let mut list: Vec<(f64, f64, Ends)> = Vec::new();
+        let mut any_fits = false;
+        let mut ends = Ends::new();
+        for split in self.family() {
+            let load = split.balanced().and_then(|blocks| gauge.load_by_blocks(blocks));
+            let hopeless = load.is_some_and(|load| value(load) >= judge.cutoff);
+            if hopeless && any_fits {
+                continue;
+            }
+            split.write(self.units, &mut ends);
+            if !gauge.may_fit(&ends) {
+                continue;
+            }
+            any_fits = true;
+            if !hopeless {
+                let seconds = gauge.bound(&ends);
+                list.push((value(seconds), seconds, ends.clone()));
+            }
+        }
+        judge.result.too_large += u64::from(!any_fits);
         list.sort_by(|a, b| a.0.total_cmp(&b.0));
-        for (tried, (bound, ends)) in list.into_iter().enumerate() {
+        for (tried, (bound, seconds, ends)) in list.into_iter().enumerate() {
             if bound >= judge.cutoff || (bound >= best && good_enough(judge, tried)) {
                 break;
             }
-            judge.try_split(&ends, self.split_bound(&ends));
+            judge.try_split(&ends, seconds);
         }
     }
 
-    fn family(&self) -> Vec<Ends> {
-        let stages = (self.layout.mesh.pp * self.layout.pipeline.vpp) as usize;
+    fn stages(&self) -> usize {
+        (self.layout.mesh.pp * self.layout.pipeline.vpp) as usize
+    }
+
+    fn family(&self) -> Vec<FamilySplit> {
+        let stages = self.stages();
         if stages == 1 {
-            return vec![vec![self.units.len()]];
+            return vec![FamilySplit::Given(vec![self.units.len()])];
         }
         match self.freedom {
-            StageFreedom::Own => self.own_split().into_iter().collect(),
-            StageFreedom::Listed => balanced(self.units, stages, self.layout.mesh.pp as usize, self.slack()),
+            StageFreedom::Own => self.own_split().into_iter().map(FamilySplit::Given).collect(),
+            StageFreedom::Listed => {
+                let splits = balanced_splits(self.units, stages, self.layout.ranks(), self.slack());
+                splits.into_iter().map(FamilySplit::Balanced).collect()
+            }
         }
     }
 
@@ -260,6 +292,30 @@ impl Leaf<'_, '_> {
             stages: self.layout.mesh.pp as usize,
             microbatches: self.layout.mesh.num_microbatches as f64,
             hop: self.layout.hop(),
+        }
+    }
+}
+
+/// A split that an engine runs.
+enum FamilySplit {
+    /// By the ends of its stages.
+    Given(Ends),
+    /// By their blocks.
+    Balanced(Balanced),
+}
+
+impl FamilySplit {
+    const fn balanced(&self) -> Option<&Balanced> {
+        match self {
+            Self::Given(_) => None,
+            Self::Balanced(split) => Some(split),
+        }
+    }
+
+    fn write(&self, units: &Units, ends: &mut Ends) {
+        match self {
+            Self::Given(given) => ends.clone_from(given),
+            Self::Balanced(split) => split.write(units, ends),
         }
     }
 }

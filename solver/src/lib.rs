@@ -43,6 +43,7 @@ pub mod constraint;
 pub mod divisors;
 pub mod expand;
 pub mod families;
+mod gauge;
 pub mod highs;
 pub mod ilp;
 pub mod infeasible;

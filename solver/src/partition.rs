@@ -15,7 +15,10 @@
 //! caller wants: until the simulated time of one is no more than the bound of the next.
 
 use crate::split_list::Splits;
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
+
+/// Room for rounding.
+const ROUNDING: f64 = 1e-9;
 
 /// Times of one microbatch on a stage.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -40,6 +43,11 @@ pub trait StageCosts {
     /// first look; none if it does not fit after all.
     fn confirm(&self, _stage: usize, _layers: &Range<usize>, times: StageTimes) -> Option<StageTimes> {
         Some(times)
+    }
+
+    /// Work of a microbatch on some layers, at least, on however many stages they are.
+    fn least_work(&self, _layers: &Range<usize>) -> f64 {
+        0.0
     }
 
     /// Seconds from when a stage's lead is over until the step ends, at least, besides the work of all microbatches: for orders in
@@ -79,34 +87,67 @@ impl Chain {
 #[derive(Debug)]
 pub struct SplitTable {
     pub(crate) chain: Chain,
-    /// Value of `stage x (layers + 1) + first layer`; infinite where no split is feasible below the cutoff.
+    /// Value of `stage x (layers + 1) + first layer`; infinite where no split is feasible below the cutoff, and no number where
+    /// no split gets to.
     values: Vec<f64>,
     pub(crate) cutoff: f64,
 }
 
 impl SplitTable {
-    /// Fills the table. Stages that alone exceed `cutoff` are not looked at: work only grows with layers.
+    /// Fills the table. Stages that alone exceed `cutoff` are not looked at: work only grows with layers. Nor are first layers
+    /// that no feasible stages in front lead to, or behind which there is more work than the stages left do by then.
     pub fn new(chain: Chain, costs: &impl StageCosts, cutoff: f64) -> Self {
         let width = chain.layers + 1;
-        let mut table = Self { chain, values: vec![f64::INFINITY; (chain.stages + 1) * width], cutoff };
+        let mut table = Self { chain, values: vec![f64::NAN; (chain.stages + 1) * width], cutoff };
         table.values[chain.stages * width + chain.layers] = 0.0;
-        for stage in (0..chain.stages).rev() {
-            let last_start = chain.layers.saturating_sub(chain.stages - stage);
-            let starts = if stage == 0 { 0..=0 } else { stage..=last_start };
-            for first in starts {
-                table.values[stage * width + first] = table.best_from(costs, stage, first);
-            }
-        }
+        table.fill(costs, 0, 0);
         table
     }
 
-    fn best_from(&self, costs: &impl StageCosts, stage: usize, first: usize) -> f64 {
+    /// The value of a stage and first layer, from those of the stages behind.
+    fn fill(&mut self, costs: &impl StageCosts, stage: usize, first: usize) -> f64 {
+        let index = stage * (self.chain.layers + 1) + first;
+        if self.values[index].is_nan() {
+            self.values[index] = if self.may_end(costs, stage, first) {
+                self.best_from(costs, stage, first)
+            } else {
+                f64::INFINITY
+            };
+        }
+        self.values[index]
+    }
+
+    /// Whether the stages left may do the work of the layers left.
+    fn may_end(&self, costs: &impl StageCosts, stage: usize, first: usize) -> bool {
+        let work = self.chain.microbatches * costs.least_work(&(first..self.chain.layers));
+        work <= (self.chain.stages - stage) as f64 * self.cutoff * (1.0 + ROUNDING)
+    }
+
+    fn best_from(&mut self, costs: &impl StageCosts, stage: usize, first: usize) -> f64 {
         let mut best = f64::INFINITY;
-        for (end, times) in self.stages_from(costs, stage, first) {
-            let span = costs.span(stage, &(first..end), times);
-            best = best.min(self.joined(times, span, self.value(stage + 1, end)));
+        for end in self.ends(stage, first) {
+            let Some(times) = costs.times(stage, first..end) else {
+                if costs.misfits_stay() {
+                    break;
+                }
+                continue;
+            };
+            if self.chain.microbatches * times.work > self.cutoff {
+                break;
+            }
+            let rest = self.fill(costs, stage + 1, end);
+            if rest.is_finite() {
+                let span = costs.span(stage, &(first..end), times);
+                best = best.min(self.joined(times, span, rest));
+            }
         }
         best
+    }
+
+    /// Where a stage that begins at `first` may end: every stage has a layer.
+    fn ends(&self, stage: usize, first: usize) -> RangeInclusive<usize> {
+        let (layers, after) = (self.chain.layers, self.chain.stages - stage - 1);
+        if after == 0 { layers..=layers } else { first + 1..=layers - after.min(layers) }
     }
 
     /// Every feasible end of a stage that begins at `first`, with its times.
@@ -116,19 +157,12 @@ impl SplitTable {
         stage: usize,
         first: usize,
     ) -> impl Iterator<Item = (usize, StageTimes)> + 'a {
-        let chain = self.chain;
-        let after = chain.stages - stage - 1;
-        let ends = if after == 0 {
-            chain.layers..=chain.layers
-        } else {
-            first + 1..=chain.layers - after.min(chain.layers)
-        };
-        ends.map_while(move |end| match costs.times(stage, first..end) {
-            Some(times) if chain.microbatches * times.work > self.cutoff => None,
+        let known = self.ends(stage, first).map_while(move |end| match costs.times(stage, first..end) {
+            Some(times) if self.chain.microbatches * times.work > self.cutoff => None,
             None if costs.misfits_stay() => None,
             times => Some((end, times)),
-        })
-        .filter_map(|(end, times)| Some((end, times?)))
+        });
+        known.filter_map(|(end, times)| Some((end, times?)))
     }
 
     fn joined(&self, times: StageTimes, span: f64, rest: f64) -> f64 {
@@ -137,7 +171,8 @@ impl SplitTable {
     }
 
     pub(crate) fn value(&self, stage: usize, first: usize) -> f64 {
-        self.values[stage * (self.chain.layers + 1) + first]
+        let value = self.values[stage * (self.chain.layers + 1) + first];
+        if value.is_nan() { f64::INFINITY } else { value }
     }
 
     /// The least bound of all splits; none if no split is feasible below the cutoff.

@@ -1,25 +1,17 @@
 //! Seconds and values that a split of a layout does not beat.
 
 use crate::families::Ends;
+use crate::gauge::Gauge;
 use crate::leaf::Leaf;
 use crate::order_bound::{Interleaving, round_trips};
 use crate::outside::{RankShare, outside_of};
 use crate::partition::{Chain, StageTimes};
 use crate::splits::ranges;
 use cluster_profiles::Seconds;
-use cost_models::schedule::{BoundInput, Hop, OpCosts, ScheduleKind, Vocabulary, bound};
+use cost_models::schedule::{OpCosts, ScheduleKind};
 use cost_models::{ParallelConfig, rules};
-use std::ops::Range;
 
 impl Leaf<'_, '_> {
-    /// Work of the fullest rank of a split, at least.
-    pub(crate) fn least_load(&self, ends: &Ends) -> f64 {
-        match self.layout.pipeline.schedule.vocabulary {
-            Vocabulary::Whole => self.largest_load(ends, &self.placement_of(ends)),
-            _ => self.layout.average_load(),
-        }
-    }
-
     /// The objective of a step of at least so many seconds.
     #[must_use]
     pub fn value_bound(&self, step: f64) -> f64 {
@@ -30,34 +22,11 @@ impl Leaf<'_, '_> {
     /// Seconds of the pipeline that no schedule of a split beats.
     #[must_use]
     pub fn split_bound(&self, ends: &Ends) -> f64 {
-        let (mesh, pipeline) = (self.layout.mesh, self.layout.pipeline);
-        if mesh.pp == 1 || pipeline.schedule.vocabulary != Vocabulary::Whole {
-            return self.layout.average_load();
-        }
-        let placement = self.placement_of(ends);
-        if self.layout.is_staggered() {
-            return self.largest_load(ends, &placement);
-        }
-        let costs = self.op_costs(ends);
-        let microbatches = u32::try_from(mesh.num_microbatches).unwrap_or(u32::MAX);
-        let input = BoundInput {
-            ranks: mesh.pp,
-            stages: ends.len() as u32,
-            placement: &placement,
-            microbatches,
-            slices: 1,
-            splits_backward: self.layout.splits_backward(),
-            combines: pipeline.schedule.kind.definition().combines,
-            vocabulary: Vocabulary::Whole,
-        };
-        let ordered = self.interleaving().map_or(0.0, |order| order.bound(&costs));
-        let chain = pipeline.schedule.kind == ScheduleKind::OneFOneB;
-        let trips = if chain { self.trips_bound(&costs) } else { 0.0 };
-        bound(&input, &costs).max(ordered).max(trips)
+        Gauge::new(self, ends.len()).bound(ends)
     }
 
     /// The order of 1F1B and its interleaved forms; none for other schedules, and where the last group is not whole.
-    fn interleaving(&self) -> Option<Interleaving> {
+    pub(crate) fn interleaving(&self) -> Option<Interleaving> {
         let (mesh, pipeline) = (self.layout.mesh, self.layout.pipeline);
         let kind = pipeline.schedule.kind;
         let known =
@@ -75,31 +44,8 @@ impl Leaf<'_, '_> {
         })
     }
 
-    /// Work of the fullest rank.
-    fn largest_load(&self, ends: &Ends, ranks: &[u16]) -> f64 {
-        let mut loads = vec![0.0; self.layout.mesh.pp as usize];
-        for (range, &rank) in ranges(ends).zip(ranks) {
-            loads[usize::from(rank)] += self.layout.times.work(&range, self.layout.repeated());
-        }
-        self.layout.mesh.num_microbatches as f64 * loads.into_iter().fold(0.0, f64::max)
-    }
-
-    /// Times and hops of a split; an empty stage sends nothing of its own.
-    fn op_costs(&self, ends: &Ends) -> OpCosts {
-        let times = self.layout.times;
-        let recompute = self.layout.repeated();
-        let latency = |range: Range<usize>| if range.is_empty() { 0.0 } else { times.hop_after(range.end) };
-        let hops =
-            ranges(ends).take(ends.len() - 1).map(|range| Hop { latency: latency(range), transfer: 0.0 });
-        OpCosts {
-            stages: ranges(ends).map(|range| times.op_times(&range, recompute)).collect(),
-            hops: hops.collect(),
-            ..OpCosts::default()
-        }
-    }
-
     /// Round trips of 1F1B, the last of which ends as its chain of stages does.
-    fn trips_bound(&self, costs: &OpCosts) -> f64 {
+    pub(crate) fn trips_bound(&self, costs: &OpCosts) -> f64 {
         let chain = Chain { microbatches: 0.0, ..self.chain() };
         let stages: Vec<StageTimes> = costs
             .stages

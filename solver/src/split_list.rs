@@ -107,6 +107,10 @@ impl<C: StageCosts> StageCosts for Confirmed<'_, C> {
         self.0.confirm(stage, &layers, times)
     }
 
+    fn least_work(&self, layers: &Range<usize>) -> f64 {
+        self.0.least_work(layers)
+    }
+
     fn span(&self, stage: usize, layers: &Range<usize>, times: StageTimes) -> f64 {
         self.0.span(stage, layers, times)
     }

@@ -5,7 +5,7 @@
 use crate::problem::Problem;
 use crate::units::Units;
 use cost_models::layer_cost::{
-    LayerContext, LayerCost, Memo, PassCost, RankParameters, layer_cost, layer_costs,
+    LayerContext, LayerCost, Memo, PassCost, RankParameters, layer_costs, layer_seconds,
 };
 use cost_models::model::Layer;
 use cost_models::schedule::StageCosts as OpTimes;
@@ -80,6 +80,7 @@ pub struct UnitTimes {
     expert: Sums,
     /// Seconds of sending a unit's output to the next pipeline rank.
     hops: Vec<f64>,
+    /// Blocks that can be recomputed before each unit.
     recomputable: Vec<u32>,
     leading: usize,
     /// Number of equal units, and the times of one in every mode, for every kind.
@@ -132,7 +133,7 @@ impl UnitTimes {
             dense: sums(|cost| cost.parameters.dense),
             expert: sums(|cost| cost.parameters.expert),
             hops: units.as_slice().iter().map(|unit| kinds[unit.kind].hop).collect(),
-            recomputable: units.as_slice().iter().map(|unit| unit.blocks).collect(),
+            recomputable: blocks_before(units),
             leading: units.leading(),
             kinds: units.kinds().iter().zip(&kinds).map(|(kind, cost)| (kind.count, works(cost))).collect(),
             dealt: dealt(units),
@@ -157,13 +158,8 @@ impl UnitTimes {
     pub fn recomputed(&self, units: &Range<usize>, layers: Option<u32>) -> Range<usize> {
         let Some(layers) = layers else { return units.clone() };
         let start = units.start.max(self.leading).min(units.end);
-        let mut left = layers;
-        let mut end = start;
-        while end < units.end && self.recomputable[end] <= left {
-            left -= self.recomputable[end];
-            end += 1;
-        }
-        start..end
+        let before = &self.recomputable[start..=units.end];
+        start..start + before.partition_point(|blocks| blocks - before[0] <= layers) - 1
     }
 
     fn input_gradient(&self, units: &Range<usize>, recompute: Recompute) -> f64 {
@@ -209,6 +205,14 @@ impl UnitTimes {
         };
         let load = |(count, work): &(u32, [f64; 3])| f64::from(count.div_ceil(ranks)) * work[mode as usize];
         self.kinds.iter().map(load).fold(0.0, f64::max)
+    }
+
+    /// What full recompute adds to a unit that is dealt out over stages, at least.
+    #[must_use]
+    pub fn least_repeat(&self) -> f64 {
+        let again =
+            self.dealt_kinds().map(|(_, _, work)| work[Mode::Full as usize] - work[Mode::Keep as usize]);
+        again.reduce(f64::min).unwrap_or(0.0).max(0.0)
     }
 
     /// The kinds that are dealt out over stages: which, how many units, and the work of one in every mode.
@@ -261,6 +265,16 @@ impl UnitTimes {
     }
 }
 
+/// Blocks that can be recomputed before each unit, and in all.
+fn blocks_before(units: &Units) -> Vec<u32> {
+    let mut sum = 0;
+    let sums = units.as_slice().iter().map(|unit| {
+        sum += unit.blocks;
+        sum
+    });
+    std::iter::once(0).chain(sums).collect()
+}
+
 /// For every kind whether all its units are dealt out over stages.
 fn dealt(units: &Units) -> Vec<bool> {
     let mut dealt = vec![true; units.kinds().len()];
@@ -277,10 +291,7 @@ pub fn works(problem: &Problem, units: &Units, parallel: &ParallelConfig, memo: 
     let stages = StageMap(Vec::new());
     let run = run_of(problem, parallel, &stages);
     let context = LayerContext { memo: Some(memo), ..LayerContext::of(&run) };
-    let work = |layer: &Layer| {
-        let cost = layer_cost(&context, layer, Recompute::None);
-        (cost.forward + cost.backward()).total().get()
-    };
+    let work = |layer: &Layer| layer_seconds(&context, layer).get();
     let of_unit = |layers: Range<usize>| problem.model.layers[layers].iter().map(work).sum();
     units.kinds().iter().map(|kind| (kind.count, of_unit(kind.layers.clone()))).collect()
 }

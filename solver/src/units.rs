@@ -94,6 +94,14 @@ impl Units {
         self.list.iter().rev().take_while(|unit| !unit.body).count().min(self.len() - self.leading())
     }
 
+    /// Whether all units between the ends of the model are alike, but for the last, which may have the norm before the head.
+    #[must_use]
+    pub fn has_equal_body(&self) -> bool {
+        let body = &self.list[self.leading()..self.len() - self.trailing()];
+        let alike = &body[..body.len().saturating_sub(1)];
+        alike.windows(2).all(|pair| pair[0].kind == pair[1].kind)
+    }
+
     /// The unit every stage of a map ends before; none if a stage ends inside a unit.
     #[must_use]
     pub fn ends_of(&self, stages: &StageMap) -> Option<Vec<usize>> {

@@ -142,6 +142,16 @@ fn compare(problem: &Problem, draws: usize, seed: u64) -> (usize, usize, usize) 
             let bound = bound.expect("one split fits, so some may") + tables.outside();
             assert!(bound <= step * (1.0 + 1e-9), "{name} bound {bound} above {step}: {parallel:?} {ends:?}");
         }
+        if let Some(least) = layout.pipeline_bound() {
+            for limit in [0.9 * least, 1.1 * least] {
+                let found = layout.pipeline_bound_up_to(limit);
+                let found = found.expect("a limit of time makes nothing larger");
+                assert!(
+                    found == least || (limit < least && found > limit),
+                    "{found}, not {least}, up to {limit}"
+                );
+            }
+        }
         unequal += usize::from(fits && !balanced && pipeline.vpp > 1);
         compared += 1;
         fitting += usize::from(fits);

@@ -502,3 +502,23 @@ fn prices_that_are_missing_are_named() {
     let plain = Problem { objective: Objective::StepTime, ..problem };
     assert!(pareto::front(&plain, pareto::Trade::Price, &Silent).is_err());
 }
+
+/// Where no split of several chunks fits with one layer of each recomputed, it is the fewest layers that do: what is found by
+/// itself is the best of what is found with every number fixed.
+#[test]
+fn chunks_recompute_as_many_layers_as_they_must() {
+    let (model, cluster, workload, runtime) =
+        (catalogue("llama-3.1-70b"), cluster(32), workload(128, 8192), runtime("megatron-core"));
+    let with = |recompute: &str| {
+        let fixed = "tp=4,cp=1,pp=4,vpp=2,schedule=interleaved-1f1b,micro-batch=1";
+        let constraints = Constraints::parse(&[fixed, recompute], &[]).expect("constraints are sound");
+        let problem = Problem { constraints, top: 1, ..Problem::new(&model, &cluster, &workload, &runtime) };
+        solution(&problem).map(|solution| solution.estimate.step_time_seconds.get())
+    };
+    let counted: Vec<Option<f64>> =
+        (1..=11).map(|layers| with(&format!("recompute=full:{layers}"))).collect();
+    assert_eq!(counted[0], None);
+    let best = counted.into_iter().flatten().reduce(f64::min);
+    assert!(best.is_some());
+    assert_eq!(with("recompute=full"), best);
+}

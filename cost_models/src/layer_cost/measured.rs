@@ -6,7 +6,7 @@
 
 use super::context::LayerContext;
 use super::passes::PassCost;
-use super::{LayerCost, modelled};
+use super::{LayerCost, RankParameters, modelled};
 use crate::model::{Attention, Layer, Mlp, ModelSpec};
 use crate::parallel::Recompute;
 use crate::runtime::{ContextExchange, ExpertDispatcher};
@@ -98,7 +98,7 @@ fn measured_context<'a>(context: &LayerContext<'a>, measured: &MeasuredLayer) ->
 pub fn level<const N: usize>(context: &LayerContext, layer: &Layer, costs: [LayerCost; N]) -> [LayerCost; N] {
     let Some((measured, exact)) = nearest(context, layer) else { return costs };
     let there = measured_context(context, measured);
-    let [model] = modelled(&there, layer, [Recompute::None]);
+    let [model] = modelled(&there, layer, [Recompute::None], RankParameters::default());
     costs.map(|cost| leveled(context, cost, &there, &model, measured, exact))
 }
 

@@ -63,7 +63,16 @@ pub fn layer_costs<const N: usize>(
     layer: &Layer,
     recomputes: [Recompute; N],
 ) -> [LayerCost; N] {
-    measured::level(context, layer, modelled(context, layer, recomputes))
+    let parameters = RankParameters::of(context, layer);
+    measured::level(context, layer, modelled(context, layer, recomputes, parameters))
+}
+
+/// Seconds of one microbatch through `layer` and back, without recompute: what [`layer_cost`] adds up to.
+#[must_use]
+pub fn layer_seconds(context: &LayerContext, layer: &Layer) -> Seconds {
+    let modelled = modelled(context, layer, [Recompute::None], RankParameters::default());
+    let [cost] = measured::level(context, layer, modelled);
+    (cost.forward + cost.backward()).total()
 }
 
 /// The same by the kernel curves alone.
@@ -71,8 +80,8 @@ fn modelled<const N: usize>(
     context: &LayerContext,
     layer: &Layer,
     recomputes: [Recompute; N],
+    parameters: RankParameters,
 ) -> [LayerCost; N] {
-    let parameters = RankParameters::of(context, layer);
     let output = Bytes(context.element_bytes() * context.tokens * context.hidden() / context.tp);
     let cost = |passes: Passes| LayerCost {
         forward: passes.forward,

@@ -61,6 +61,7 @@ impl PassCost {
 impl Add for PassCost {
     type Output = Self;
 
+    #[inline]
     fn add(self, other: Self) -> Self {
         Self {
             matmul: self.matmul + other.matmul,
@@ -77,6 +78,7 @@ impl Add for PassCost {
 }
 
 impl AddAssign for PassCost {
+    #[inline]
     fn add_assign(&mut self, other: Self) {
         *self = *self + other;
     }
@@ -85,6 +87,7 @@ impl AddAssign for PassCost {
 impl Mul<f64> for PassCost {
     type Output = Self;
 
+    #[inline]
     fn mul(self, factor: f64) -> Self {
         Self {
             matmul: self.matmul * factor,
@@ -114,6 +117,7 @@ pub struct Passes {
 impl Add for Passes {
     type Output = Self;
 
+    #[inline]
     fn add(self, other: Self) -> Self {
         Self {
             forward: self.forward + other.forward,
@@ -124,6 +128,7 @@ impl Add for Passes {
 }
 
 impl AddAssign for Passes {
+    #[inline]
     fn add_assign(&mut self, other: Self) {
         *self = *self + other;
     }
@@ -132,6 +137,7 @@ impl AddAssign for Passes {
 impl Mul<f64> for Passes {
     type Output = Self;
 
+    #[inline]
     fn mul(self, factor: f64) -> Self {
         Self {
             forward: self.forward * factor,

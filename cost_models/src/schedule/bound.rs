@@ -46,7 +46,8 @@ pub fn lower_bound(orders: &RankOrders, costs: &OpCosts) -> f64 {
 /// [`lower_bound`] for orders that need not exist yet.
 pub fn bound(input: &BoundInput, costs: &OpCosts) -> f64 {
     let paths = Paths::new(input, costs);
-    let ranks = (0..input.ranks as usize).map(|rank| rank_bound(input, costs, &paths, rank));
+    let loads = loads_of_ranks(input, costs);
+    let ranks = loads.iter().map(|load| rank_bound(input, costs, &paths, load));
     ranks.fold(paths.round_trip(input, costs), f64::max) + costs.optimizer
 }
 
@@ -151,26 +152,47 @@ fn whole_backward(input: &BoundInput, stage: &StageCosts) -> f64 {
     if input.splits_backward { stage.shortest_backward() } else { stage.backward }
 }
 
-fn rank_bound(input: &BoundInput, costs: &OpCosts, paths: &Paths, rank: usize) -> f64 {
-    let depths: Vec<usize> = stages_of(input, rank).map(|stage| stage % input.stages as usize).collect();
-    // The lowest stage of a rank begins and ends its work; with two pipelines, the lower one of the two.
-    let Some(&first) = depths.iter().min() else { return 0.0 };
+/// What a rank does for each microbatch.
+#[derive(Clone, Copy)]
+struct Load {
+    /// Its lowest stage, with two pipelines the lower one of the two: there its work begins and ends. None without stages.
+    first: Option<usize>,
+    /// All its work.
+    work: f64,
+    /// The same up to what the stages in front wait for.
+    until_gradient: f64,
+    /// Its quickest reduction of gradients.
+    last_sync: f64,
+}
+
+fn loads_of_ranks(input: &BoundInput, costs: &OpCosts) -> Vec<Load> {
+    let none = Load { first: None, work: 0.0, until_gradient: 0.0, last_sync: f64::INFINITY };
+    let mut loads = vec![none; input.ranks as usize];
+    for (index, &home) in input.placement.iter().enumerate() {
+        let Some(load) = loads.get_mut(usize::from(home)) else { continue };
+        let depth = index % input.stages as usize;
+        let stage = &costs.stages[depth];
+        load.first = Some(load.first.map_or(depth, |first| first.min(depth)));
+        load.work += work_seconds(input, stage);
+        load.until_gradient += until_gradient(input, stage);
+        load.last_sync = load.last_sync.min(stage.gradient_sync);
+    }
+    loads
+}
+
+fn rank_bound(input: &BoundInput, costs: &OpCosts, paths: &Paths, load: &Load) -> f64 {
+    let Some(first) = load.first else { return 0.0 };
     let units = f64::from(input.microbatches) * slice_total(input, costs);
     let passes = units_of_passes(input, costs);
-    let busy = |work: &dyn Fn(&StageCosts) -> f64| {
-        units * depths.iter().map(|&depth| work(&costs.stages[depth])).sum::<f64>() + passes
-    };
     let head = paths.forward[first];
-    let last_sync =
-        depths.iter().map(|&depth| costs.stages[depth].gradient_sync).fold(f64::INFINITY, f64::min);
-    let all_work = head + busy(&|stage| work_seconds(input, stage)) + last_sync;
+    let all_work = head + (units * load.work + passes) + load.last_sync;
     let rest = if input.splits_backward {
         paths.scale
             * (costs.stages[0].shortest_backward() - gradient_seconds(input, &costs.stages[0])).max(0.0)
     } else {
         0.0
     };
-    let to_last_gradient = busy(&|stage| until_gradient(input, stage));
+    let to_last_gradient = units * load.until_gradient + passes;
     all_work.max(head + to_last_gradient + paths.backward[first] + rest)
 }
 
