@@ -1,5 +1,6 @@
 //! How good a plan is, and what that rests on.
 
+use crate::objective::Objective;
 use crate::space::Pruned;
 use cluster_profiles::Seconds;
 use serde::{Deserialize, Serialize};
@@ -35,6 +36,20 @@ pub struct Certificate {
     /// part of the space. Absent where none is better.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unbalanced_gap: Option<f64>,
+    /// What was minimised, where that is not the step time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub minimised: Option<Minimised>,
+}
+
+/// What a step of the plan takes of the objective's resource, and what no layout takes less than.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Minimised {
+    /// `dollars` or `joules`.
+    pub unit: String,
+    /// Of the plan.
+    pub value: f64,
+    /// Of any layout, at least.
+    pub bound: f64,
 }
 
 impl Certificate {
@@ -53,7 +68,19 @@ impl Certificate {
             pruned: Pruned::new(),
             simulated: 0,
             unbalanced_gap: None,
+            minimised: None,
         }
+    }
+
+    /// The certificate of a search for this objective.
+    #[must_use]
+    pub fn of(self, objective: &Objective, value: f64) -> Self {
+        let minimised = objective.unit().map(|unit| Minimised {
+            unit: unit.to_owned(),
+            value,
+            bound: value * (1.0 - self.gap),
+        });
+        Self { minimised, ..self }
     }
 
     /// `(value - bound) / value`; none if that is no more than rounding.
@@ -77,5 +104,13 @@ mod tests {
         assert_eq!((proved.status, proved.gap, proved.bound_seconds), (Status::Optimal, 0.0, Seconds(4.0)));
         let open = Certificate::new(4.0, 3.0, Seconds(4.0));
         assert_eq!((open.status, open.gap, open.bound_seconds), (Status::Feasible, 0.25, Seconds(3.0)));
+    }
+
+    #[test]
+    fn what_was_minimised_is_stated_unless_it_is_the_step_time() {
+        let certificate = || Certificate::new(8.0, 6.0, Seconds(2.0));
+        let energy = certificate().of(&Objective::Energy, 8.0).minimised;
+        assert_eq!(energy, Some(Minimised { unit: "joules".to_owned(), value: 8.0, bound: 6.0 }));
+        assert_eq!(certificate().of(&Objective::StepTime, 8.0).minimised, None);
     }
 }

@@ -77,7 +77,7 @@ pub mod times;
 pub mod units;
 mod within;
 
-pub use certificate::{Certificate, Status};
+pub use certificate::{Certificate, Minimised, Status};
 pub use constraint::{ConstraintError, Constraints};
 pub use infeasible::Infeasible;
 pub use objective::Objective;

@@ -83,6 +83,16 @@ impl Objective {
         }
     }
 
+    /// The unit of what a step takes, where that is neither time nor a number of GPUs.
+    #[must_use]
+    pub const fn unit(&self) -> Option<&'static str> {
+        match self {
+            Self::StepTime | Self::Gpus { .. } => None,
+            Self::TokensPerDollar => Some("dollars"),
+            Self::Energy => Some("joules"),
+        }
+    }
+
     /// What a step of `step` costs on `cluster`, of which GPUs work for `busy`: seconds, dollars, GPUs (of as many, the
     /// shorter step is less) or joules.
     #[must_use]

@@ -180,7 +180,7 @@ pub(crate) fn answer(problem: &Problem, cluster: Cluster, found: Found, patience
         pruned: found.pruned,
         simulated: found.simulated,
         unbalanced_gap: Certificate::gap_to(best.value, found.any_split),
-        ..Certificate::new(best.value, found.bound, step)
+        ..Certificate::new(best.value, found.bound, step).of(&problem.objective, best.value)
     };
     Outcome::Solved(Box::new(Solution {
         alternatives: ranked.map(|candidate| lost(problem, candidate, &best)).collect(),

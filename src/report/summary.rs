@@ -5,7 +5,7 @@ use crate::plan::Plan;
 use crate::room::tightest;
 use cluster_profiles::{Bytes, Cluster, Seconds};
 use cost_models::{ParallelConfig, RankMemory};
-use solver::{Alternative, Certificate, Status};
+use solver::{Alternative, Certificate, Minimised, Status};
 use std::fmt::Write;
 
 /// The whole text, with a final newline.
@@ -194,6 +194,10 @@ fn proof(plan: &Plan) -> String {
     let mut text = String::new();
     if let Some(certificate) = &plan.certificate {
         let _ = writeln!(text, "  {}", certificate_sentence(certificate));
+        if let Some(Minimised { unit, value, bound }) = &certificate.minimised {
+            let (value, bound) = (significant(*value), significant(*bound));
+            let _ = writeln!(text, "  {value} {unit} a step; none takes less than {bound}");
+        }
     }
     for (index, alternative) in plan.alternatives.iter().take(3).enumerate() {
         let lead = if index == 0 { "next  " } else { "      " };

@@ -174,6 +174,7 @@ impl Tried {
             pruned: self.pruned,
             simulated: self.simulated,
             ..Certificate::new(best.value, self.bound.min(best.value), step)
+                .of(&problem.objective, best.value)
         };
         let mut alternatives: Vec<Alternative> = Vec::new();
         for (other, _) in ranked {

@@ -179,6 +179,7 @@ impl Search<'_, '_> {
             pruned: found.pruned.clone(),
             simulated: found.simulated,
             ..Certificate::new(best.candidate.value, bound, estimate.step_time_seconds)
+                .of(&self.problem.objective, best.candidate.value)
         };
         let mut alternatives: Vec<Alternative> = Vec::new();
         for other in ranked {
