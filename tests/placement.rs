@@ -122,6 +122,28 @@ fn a_host_whose_links_are_dead_is_named_and_left_out() {
     assert!(shown.contains("host h2 is left out: no link to the other hosts works"), "{shown}");
 }
 
+#[test]
+fn a_host_with_one_dead_interface_is_left_out_where_there_is_a_spare_and_named_where_there_is_none() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let base = std::fs::read_to_string(profile("slow-pair.toml")).expect("a profile");
+    let base = base.split("[[links]]").next().expect("a start");
+    let rail = format!(
+        "{base}\n[[links]]\nbetween = [\"h2\", \"leaf0\"]\nrail = 3\nbroken = true\nsource = \"x\"\n"
+    );
+    std::fs::write(folder.path().join("rail.toml"), rail).expect("written");
+    let fewer = plan("llama-3.1-8b", "rail.toml", &["--gpus", "32", "--global-batch", "64"], folder.path());
+    assert!(
+        !names(&fewer["placement"]["hosts"]).contains(&"h2".to_owned()),
+        "{}",
+        fewer["placement"]["hosts"]
+    );
+    assert_eq!(fewer["warnings"], serde_json::json!([]));
+    let all = plan("llama-3.1-8b", "rail.toml", &["--global-batch", "64"], folder.path());
+    assert!(names(&all["placement"]["hosts"]).contains(&"h2".to_owned()), "{}", all["placement"]["hosts"]);
+    let warnings = all["warnings"].to_string();
+    assert!(warnings.contains("links are broken between hosts of this plan: h2 (NIC 3);"), "{warnings}");
+}
+
 /// Rates of 64 hosts in four leaves: two hosts with a slow network interface, a leaf with slow uplinks, a dead pair.
 fn pairs_with_faults() -> String {
     let mut csv = "from,to,rail,bandwidth_gb_per_second\n".to_owned();
