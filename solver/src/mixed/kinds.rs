@@ -1,8 +1,7 @@
-//! The kinds of a mixed cluster, one after the other in every order.
+//! The kinds of a mixed cluster, and rows of their hosts.
 
 use crate::placement::even_twin;
 use cluster_profiles::Cluster;
-use cost_models::ParallelConfig;
 use cost_models::comm::Way;
 use cost_models::sites::{Network, speed};
 
@@ -14,16 +13,33 @@ pub struct Kind {
     pub gpus: u64,
     /// Sustained 16-bit rate of a GPU, by which the slowest of several is known.
     pub speed: f64,
-    /// Index of its first host in the cluster.
-    first: usize,
+    /// Its hosts, by their index in the cluster. A kind that is equal to one before it has left them to that one.
+    pub hosts: Vec<usize>,
+}
+
+/// GPUs of one kind in a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Run {
+    /// Index of the kind.
+    pub kind: usize,
+    /// How many.
+    pub gpus: u64,
+}
+
+impl Kind {
+    /// GPUs of a host.
+    pub fn host_gpus(&self) -> u64 {
+        u64::from(self.cluster.main().node.gpus)
+    }
 }
 
 /// The kinds of a cluster. Where single ways are stated or measured, some may be better than the nodes' own links.
 pub fn kinds(network: &Network) -> Vec<Kind> {
     let cluster = network.cluster();
-    let best = network.topology().has_own_ways().then(|| network.best());
+    let own_ways = network.topology().has_own_ways();
+    let best = own_ways.then(|| network.best());
     let mut first = 0;
-    let mut kinds = Vec::with_capacity(cluster.groups.len());
+    let mut kinds: Vec<Kind> = Vec::with_capacity(cluster.groups.len());
     for group in &cluster.groups {
         let mut own = even_twin(cluster, None);
         own.groups = vec![group.clone()];
@@ -33,78 +49,39 @@ pub fn kinds(network: &Network) -> Vec<Kind> {
             link.bandwidth = link.bandwidth.max(bandwidth);
             link.latency = link.latency.min(latency);
         }
-        let gpus = u64::from(group.nodes) * u64::from(group.node.gpus);
-        kinds.push(Kind { cluster: own, gpus, speed: speed(&group.gpu), first });
-        first += group.nodes as usize;
+        let mut kind = Kind { cluster: own, gpus: 0, speed: speed(&group.gpu), hosts: Vec::new() };
+        let hosts = first..first + group.nodes as usize;
+        first = hosts.end;
+        let equal = |known: &&mut Kind| {
+            let main = known.cluster.main();
+            !own_ways && cluster.domains.is_empty() && main.gpu == group.gpu && main.node == group.node
+        };
+        let gpus = hosts.len() as u64 * kind.host_gpus();
+        let owner = kinds.iter_mut().find(equal).unwrap_or(&mut kind);
+        owner.hosts.extend(hosts);
+        owner.gpus += gpus;
+        kinds.push(kind);
     }
     kinds
 }
 
-/// A row of the cluster's hosts.
-pub struct Row {
-    /// Its hosts, by their index in the cluster.
-    pub hosts: Vec<usize>,
-    /// Kind and number of GPUs, in order.
-    runs: Vec<(usize, u64)>,
-}
-
-impl Row {
-    /// Kinds one after the other; the same kind may come again. None if a kind has no such number of whole hosts left.
-    pub fn new(kinds: &[Kind], runs: &[(usize, u64)]) -> Option<Self> {
-        let mut next: Vec<usize> = kinds.iter().map(|kind| kind.first).collect();
-        let mut hosts = Vec::new();
-        for &(index, gpus) in runs {
-            let kind = &kinds[index];
-            let each = u64::from(kind.cluster.main().node.gpus);
-            let end = next[index] + (gpus / each) as usize;
-            if !gpus.is_multiple_of(each) || end > kind.first + kind.cluster.main().nodes as usize {
-                return None;
-            }
-            hosts.extend(next[index]..end);
-            next[index] = end;
+/// The hosts of a row of GPUs, by their index in the cluster. None if kinds do not come in whole hosts, or run out of them.
+pub fn hosts_of(kinds: &[Kind], runs: &[Run]) -> Option<Vec<usize>> {
+    let mut joined: Vec<Run> = Vec::new();
+    for run in runs {
+        match joined.last_mut().filter(|last| last.kind == run.kind) {
+            Some(last) => last.gpus += run.gpus,
+            None => joined.push(*run),
         }
-        Some(Self { hosts, runs: runs.to_vec() })
     }
-
-    /// The kinds in the ranks of every stage, each kind once.
-    pub fn kinds_of_stages(&self, parallel: &ParallelConfig) -> Vec<Vec<usize>> {
-        self.kinds_of(parallel.pp, parallel.world_size())
+    let mut next = vec![0; kinds.len()];
+    let mut hosts = Vec::new();
+    for Run { kind, gpus } in joined {
+        let each = kinds[kind].host_gpus();
+        let end = next[kind] + (gpus / each) as usize;
+        let own = kinds[kind].hosts.get(next[kind]..end).filter(|_| gpus.is_multiple_of(each))?;
+        hosts.extend_from_slice(own);
+        next[kind] = end;
     }
-
-    /// The kinds in the ranks of each of so many stages.
-    pub fn kinds_of(&self, stages: u32, world: u64) -> Vec<Vec<usize>> {
-        let size = world / u64::from(stages.max(1));
-        let stage = |rank: u64| {
-            let (from, to) = (rank * size, (rank + 1) * size);
-            let mut first = 0;
-            let mut kinds = Vec::new();
-            for &(kind, gpus) in &self.runs {
-                if first < to && first + gpus > from && !kinds.contains(&kind) {
-                    kinds.push(kind);
-                }
-                first += gpus;
-            }
-            kinds
-        };
-        (0..u64::from(stages)).map(stage).collect()
-    }
+    Some(hosts)
 }
-
-/// Every order of the kinds, each with all its GPUs.
-pub fn orders(kinds: &[Kind]) -> Vec<Vec<(usize, u64)>> {
-    let mut orders: Vec<Vec<usize>> = vec![Vec::new()];
-    for _ in kinds {
-        orders = orders
-            .into_iter()
-            .flat_map(|order| {
-                let free: Vec<usize> = (0..kinds.len()).filter(|kind| !order.contains(kind)).collect();
-                free.into_iter().map(move |kind| [order.clone(), vec![kind]].concat())
-            })
-            .collect();
-        orders.truncate(MOST_ORDERS);
-    }
-    orders.into_iter().map(|order| order.into_iter().map(|kind| (kind, kinds[kind].gpus)).collect()).collect()
-}
-
-/// Orders of kinds that are looked at.
-const MOST_ORDERS: usize = 24;

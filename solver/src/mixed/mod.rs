@@ -12,7 +12,10 @@
 //!    ([`program`]).
 
 mod alone;
+mod deal;
+mod hops;
 mod kinds;
+mod list;
 mod order;
 mod part;
 pub mod program;
@@ -20,6 +23,7 @@ mod queue;
 mod search;
 mod split;
 mod stages;
+mod table;
 
 use crate::certificate::Certificate;
 use crate::infeasible::explain;

@@ -1,6 +1,7 @@
 //! The order of kinds that the integer program finds for a layout.
 
-use super::kinds::Row;
+use super::deal::{Deal, chain};
+use super::kinds::Run;
 use super::part::{Layout, Part};
 use super::program::{StageKinds, assign};
 use crate::bound::Layout as Bounds;
@@ -12,8 +13,8 @@ use std::time::Duration;
 /// Branch-and-bound nodes that one answer may take.
 const PATIENCE: u32 = 200;
 
-/// The row in the order that the program finds, where every stage is of one kind.
-pub fn ask(part: &Part, layout: &Layout, left: Option<Duration>) -> Option<Row> {
+/// The stages in the order that the program finds, where every one is of one kind.
+pub fn ask(part: &Part, layout: &Layout, left: Option<Duration>) -> Option<Deal> {
     let mesh = &layout.mesh;
     let parallel = mesh.with(&layout.pipeline, part.leanest(mesh)?);
     let size = parallel.world_size() / u64::from(parallel.pp);
@@ -60,6 +61,7 @@ pub fn ask(part: &Part, layout: &Layout, left: Option<Duration>) -> Option<Row> 
         ..MipOptions::default()
     };
     let assigned = assign(&shape, &options).ok()??;
-    let runs: Vec<(usize, u64)> = assigned.kinds.into_iter().map(|kind| (kind, size)).collect();
-    Row::new(part.kinds, &runs)
+    let stages: Vec<Vec<Run>> =
+        assigned.kinds.into_iter().map(|kind| vec![Run { kind, gpus: size }]).collect();
+    Some(chain(&stages))
 }

@@ -6,25 +6,33 @@
 //! T >= (w_0 + ... + w_(s-1)) + m w_s  on every stage s      sum over s of w_s / t_s = 1
 //! ```
 //!
-//! `t` the seconds of the whole model on the GPUs of a stage, `w` those of a microbatch that it takes. What is left of T
+//! `t` the seconds of the whole model on the GPUs of a stage, `w` those of a microbatch that it takes. Kinds differ in what they are
+//! good at, so that a layer counts as the part of the most common one that it is on the kind where it is the smallest: on no kind is a
+//! share of the model so counted done faster than that share of `t`. What is left of T
 //! after a stage's lead buys `c_s` of the model a second on the stages from s on: `c_s = c_(s+1) + max(0, 1/t_s - c_(s+1)) / m`,
 //! and the least T is `1 / c_0`. Where ranks do not wait for the whole work of those before them, `c_s = c_(s+1) + 1 / (m t_s)`.
+//! Of all orders of the same stages the fastest first has the least T: exchanging two neighbours so that the faster is in front
+//! never lessens `c`.
 
-use super::kinds::{Kind, Row};
+use super::deal::{Deal, StageType, deals};
+use super::hops::{Far, far};
+use super::kinds::Kind;
 use crate::mesh::{Mesh, Pipeline, Sharding};
 use crate::outside::outside_bound;
 use crate::problem::Problem;
 use crate::solve::space_of;
 use crate::space::{Pruned, SearchSpace};
 use crate::times::UnitTimes;
-use crate::units::Units;
+use crate::units::{UnitKind, Units};
 use cluster_profiles::Seconds;
 use cost_models::Recompute;
 use cost_models::schedule::{Placement, Vocabulary};
 use cost_models::sites::{Network, limit_on};
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
 
-/// Kinds that work together, and the orders in which they may follow each other.
+/// Kinds that work together.
 pub struct Part<'a> {
     /// The problem on these kinds alone.
     pub problem: &'a Problem<'a>,
@@ -40,19 +48,21 @@ pub struct Part<'a> {
     pub space: SearchSpace<'a>,
     /// The problem on every kind alone, with what its GPUs may hold.
     pub alone: Vec<Problem<'a>>,
-    /// The orders.
-    pub rows: Vec<Row>,
+    /// Ways between the kinds that are slower than their own links.
+    pub far: Vec<Far>,
+    /// The stages that the hosts may form, by number of stages.
+    deals: Mutex<BTreeMap<u32, Arc<Vec<Deal>>>>,
 }
 
-/// A layout without stages, in one order of the kinds.
+/// A layout without layers, on the stages of a deal.
 #[derive(Debug, Clone, Copy)]
 pub struct Layout {
     /// Degrees.
     pub mesh: Mesh,
     /// Schedule and recompute.
     pub pipeline: Pipeline,
-    /// Index of the order.
-    pub row: usize,
+    /// Index of the deal.
+    pub deal: usize,
 }
 
 impl<'a> Part<'a> {
@@ -77,7 +87,17 @@ impl<'a> Part<'a> {
             network,
             space: space_of(problem),
             alone: kinds.iter().enumerate().map(alone).collect(),
-            rows: super::kinds::orders(kinds).iter().filter_map(|runs| Row::new(kinds, runs)).collect(),
+            far: far(kinds, network),
+            deals: Mutex::default(),
+        }
+    }
+
+    /// The stages that the hosts may form.
+    pub fn deals(&self, stages: u32) -> Arc<Vec<Deal>> {
+        let make = || Arc::new(deals(self.kinds, stages, self.units.len(), !self.far.is_empty()));
+        match self.deals.lock() {
+            Ok(mut known) => Arc::clone(known.entry(stages).or_insert_with(make)),
+            Err(_) => make(),
         }
     }
 
@@ -115,33 +135,55 @@ impl<'a> Part<'a> {
         self.alone.iter().map(|alone| UnitTimes::new(alone, self.units, &parallel)).collect()
     }
 
-    /// The slowest of some kinds: the one that a stage on all of them runs at.
-    pub fn slowest(&self, kinds: &[usize]) -> usize {
+    /// The slowest kind of every type of stage: the one that the stage runs at.
+    pub fn slowest(&self, deal: &Deal) -> Vec<usize> {
         let speed = |kind: &usize| self.kinds[*kind].speed;
-        kinds.iter().copied().min_by(|a, b| speed(a).total_cmp(&speed(b))).unwrap_or(0)
-    }
-
-    /// Orders that differ with so many stages.
-    fn orders(&self, mesh: &Mesh) -> usize {
-        if mesh.pp == 1 { self.rows.len().min(1) } else { self.rows.len() }
+        let of_type = |own: &StageType| {
+            let kinds = own.parts.iter().map(|part| part.kind);
+            kinds.min_by(|a, b| speed(a).total_cmp(&speed(b))).unwrap_or(0)
+        };
+        deal.types.iter().map(of_type).collect()
     }
 
     /// A value that no layout of a mesh beats, from the seconds of the whole model on every kind.
     pub fn mesh_bound(&self, mesh: &Mesh, whole: &[f64]) -> f64 {
-        let world = self.problem.cluster.gpu_count();
-        let rows = self.rows[..self.orders(mesh)].iter();
-        let load = rows.map(|row| self.load(&row.kinds_of(mesh.pp, world), whole, mesh, false));
+        let deals = self.deals(mesh.pp);
+        let load = deals.iter().map(|deal| self.load(deal, whole, mesh, false));
         self.value(load.fold(f64::INFINITY, f64::min) + self.problem.runtime.time.step.get())
     }
 
-    /// Seconds of the pipeline, at least, with the kinds in these stages.
-    fn load(&self, stages: &[Vec<usize>], whole: &[f64], mesh: &Mesh, waits: bool) -> f64 {
+    /// Seconds of the pipeline, at least, with these stages in any order.
+    fn load(&self, deal: &Deal, whole: &[f64], mesh: &Mesh, waits: bool) -> f64 {
         let microbatches = mesh.num_microbatches as f64;
-        let rate = stages.iter().rev().fold(0.0, |rate: f64, kinds| {
-            let own = 1.0 / whole[self.slowest(kinds)].max(f64::MIN_POSITIVE);
+        let types = self.slowest(deal).into_iter().zip(&deal.types);
+        let mut rates: Vec<(f64, usize)> =
+            types.map(|(kind, own)| (1.0 / whole[kind].max(f64::MIN_POSITIVE), own.count)).collect();
+        rates.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let stages = rates.into_iter().flat_map(|(rate, count)| std::iter::repeat_n(rate, count));
+        let rate = stages.fold(0.0, |rate: f64, own| {
             rate + if waits { (own - rate).max(0.0) } else { own } / microbatches
         });
         1.0 / rate
+    }
+
+    /// A value that no layers and no order of the stages of a deal beat.
+    pub fn deal_bound(&self, layout: &Layout, deal: &Deal, times: &[UnitTimes], outside: f64) -> f64 {
+        let pipeline = &layout.pipeline;
+        let whole = self.whole(times, pipeline.recompute);
+        self.value(self.load(deal, &whole, &layout.mesh, waits_for_all(pipeline)) + outside)
+    }
+
+    /// Seconds of the whole model on every kind, as far as work may be shared at will.
+    fn whole(&self, times: &[UnitTimes], recompute: Recompute) -> Vec<f64> {
+        let units = self.units.as_slice();
+        let of_kind = |(kind, own): (usize, &UnitKind)| {
+            let unit = units.iter().position(|unit| unit.kind == kind).map(|unit| unit..unit + 1);
+            times
+                .iter()
+                .map(|times| (own.count, unit.as_ref().map_or(0.0, |unit| times.work(unit, recompute))))
+                .collect()
+        };
+        shared(&self.units.kinds().iter().enumerate().map(of_kind).collect::<Vec<Vec<(u32, f64)>>>())
     }
 
     /// The layouts of a mesh with values that they cannot beat, as far as those are below the cutoff.
@@ -149,6 +191,7 @@ impl<'a> Part<'a> {
         let mut list = Vec::new();
         let pipelines = self.space.pipelines(mesh, &mut Pruned::new());
         let times = self.times(mesh);
+        let deals = self.deals(mesh.pp);
         let mut known: Vec<(Vec<Sharding>, f64)> = Vec::new();
         for (pipeline, shardings) in pipelines.into_iter().filter(|(pipeline, _)| is_chain(mesh, pipeline)) {
             let outside = known.iter().find(|(own, _)| *own == shardings).map(|(_, seconds)| *seconds);
@@ -157,13 +200,11 @@ impl<'a> Part<'a> {
                 known.push((shardings.clone(), least.fold(f64::INFINITY, f64::min)));
                 known[known.len() - 1].1
             });
-            let whole: Vec<f64> = times.iter().map(|times| times.whole(pipeline.recompute)).collect();
-            for index in 0..self.orders(mesh) {
-                let stages = self.rows[index].kinds_of(mesh.pp, self.problem.cluster.gpu_count());
-                let load = self.load(&stages, &whole, mesh, waits_for_all(&pipeline));
-                let bound = self.value(load + outside);
+            for (index, deal) in deals.iter().enumerate() {
+                let layout = Layout { mesh: *mesh, pipeline, deal: index };
+                let bound = self.deal_bound(&layout, deal, &times, outside);
                 if bound < cutoff {
-                    list.push((bound, Layout { mesh: *mesh, pipeline, row: index }));
+                    list.push((bound, layout));
                 }
             }
         }
@@ -177,6 +218,20 @@ impl<'a> Part<'a> {
             self.alone.iter().zip(times).map(|(alone, times)| outside_bound(alone, &parallel, times));
         of_kind.fold(f64::INFINITY, f64::min)
     }
+}
+
+/// Seconds of the whole model on every kind of GPU, from the number of equal layers and the seconds of one on every kind. Every layer
+/// counts as the part of the most common one that it is where it is the smallest.
+pub fn shared(layers: &[Vec<(u32, f64)>]) -> Vec<f64> {
+    let Some(most) = layers.iter().max_by_key(|own| own.first().map_or(0, |(count, _)| *count)) else {
+        return Vec::new();
+    };
+    let part = |own: &Vec<(u32, f64)>| {
+        let parts = own.iter().zip(most).map(|((_, seconds), (_, of))| seconds / of.max(f64::MIN_POSITIVE));
+        own.first().map_or(0.0, |(count, _)| f64::from(*count)) * parts.fold(f64::INFINITY, f64::min)
+    };
+    let parts: f64 = layers.iter().map(part).sum();
+    most.iter().map(|(_, seconds)| parts * seconds).collect()
 }
 
 /// Whether a rank waits for the whole work of those before it: not where the backward is split, nor where the next step may

@@ -5,7 +5,7 @@
 
 use super::alone::{self, Alone};
 use super::order::ask;
-use super::part::{Layout, Part};
+use super::part::{Layout, Part, shared};
 use super::queue::{Item, Limits, Node};
 use super::split::{Choice, Found};
 use crate::expand::Tree;
@@ -130,7 +130,7 @@ impl Search<'_, '_> {
         order.sort_by_key(usual);
         for mesh in order.into_iter().take(MOST_USUAL) {
             for (_, layout) in part.layouts(mesh, f64::INFINITY) {
-                let found = part.split(&layout, &part.rows[layout.row], f64::INFINITY, true);
+                let found = part.split(&layout, &part.deals(mesh.pp)[layout.deal], f64::INFINITY, true);
                 self.add(0, layout, found);
                 if !self.plans.is_empty() {
                     return;
@@ -151,15 +151,18 @@ impl Search<'_, '_> {
             let Some(own) = LayerWorks::new(&tree, &all, || limits.reached()) else { return false };
             works.push(own);
         }
-        let whole = |id: usize, mesh: &Mesh| -> f64 {
-            works[id].of(mesh).iter().map(|(count, work)| f64::from(*count) * work).sum()
+        let whole = |ids: &[usize], mesh: &Mesh| -> Vec<f64> {
+            let kinds = ids.iter().map(|&id| works[id].of(mesh));
+            let mut layers: Vec<Vec<(u32, f64)>> = Vec::new();
+            for own in kinds {
+                layers.resize(own.len().max(layers.len()), Vec::new());
+                layers.iter_mut().zip(own).for_each(|(layer, work)| layer.push(*work));
+            }
+            shared(&layers)
         };
         for (index, list) in lists.iter().enumerate() {
             let part = &parts[index];
-            let bound = |mesh: &Mesh| {
-                let own: Vec<f64> = part.ids.iter().map(|&id| whole(id, mesh)).collect();
-                part.mesh_bound(mesh, &own)
-            };
+            let bound = |mesh: &Mesh| part.mesh_bound(mesh, &whole(part.ids, mesh));
             let bounds: Vec<f64> = list.par_iter().map(bound).collect();
             if part.is_alone() {
                 self.push(bounds.into_iter().fold(f64::INFINITY, f64::min), index, Item::Alone);
@@ -202,10 +205,8 @@ impl Search<'_, '_> {
                 Item::Mesh(mesh) => Expanded::Layouts(parts[node.part].layouts(&mesh, best)),
                 Item::Layout(layout) => {
                     let part = &parts[node.part];
-                    Expanded::Split(
-                        layout,
-                        Box::new(part.split(&layout, &part.rows[layout.row], best, false)),
-                    )
+                    let deals = part.deals(layout.mesh.pp);
+                    Expanded::Split(layout, Box::new(part.split(&layout, &deals[layout.deal], best, false)))
                 }
             };
             let expanded: Vec<Expanded> = batch.par_iter().map(expand).collect();
@@ -252,21 +253,26 @@ impl Search<'_, '_> {
         self.alone.push(alone);
     }
 
-    /// The best layouts once more with the kinds in the order that the integer program finds.
+    /// The best layouts once more with the kinds in the order that the integer program finds, where there were too many orders
+    /// to look at all.
     fn ask_for_orders(&mut self) {
+        let restricted = |(part, layout, _): &&(usize, Layout, Choice)| {
+            self.parts[*part].deals(layout.mesh.pp)[layout.deal].restricted
+        };
+        let plans = self.plans.iter().filter(restricted);
         let asked: Vec<(usize, Layout)> =
-            self.plans.iter().take(ASKED).map(|(part, layout, _)| (*part, *layout)).collect();
+            plans.take(ASKED).map(|(part, layout, _)| (*part, *layout)).collect();
         let (parts, best, limits) = (self.parts, self.best, self.limits);
         let found: Vec<Option<Found>> = asked
             .par_iter()
             .map(|(part, layout)| {
-                let row = ask(&parts[*part], layout, limits.left())?;
-                Some(parts[*part].split(layout, &row, best, false))
+                let deal = ask(&parts[*part], layout, limits.left())?;
+                Some(parts[*part].split(layout, &deal, best, false))
             })
             .collect();
         for ((part, layout), found) in asked.into_iter().zip(found) {
             if let Some(found) = found {
-                // Other orders are no part of the space that the bound speaks of.
+                // The bound of all orders is known from the search.
                 self.add(part, layout, Found { open: f64::INFINITY, ..found });
             }
         }

@@ -1,15 +1,17 @@
-//! One layout on a row of kinds: its splits by rising bound, simulated until none can be better.
+//! One layout on the stages of a deal: types and layers of its stages by rising bound, simulated until none can be better.
 
-use super::kinds::Row;
+use super::deal::Deal;
+use super::kinds::hosts_of;
+use super::list::{Assigned, List};
 use super::part::{Layout, Part, waits_for_all};
 use super::stages::Stages;
+use super::table::Program;
 use crate::bound::Layout as Bounds;
 use crate::bytes::UnitBytes;
 use crate::leaf::memory_of;
 use crate::mesh::Sharding;
 use crate::order_bound::Interleaving;
 use crate::outside::{RankShare, outside_of};
-use crate::partition::{Chain, SplitTable};
 use crate::splits::{ranges, stage_map};
 use crate::times::{UnitTimes, run_of};
 use cluster_profiles::Bytes;
@@ -20,12 +22,13 @@ use cost_models::sites::Sites;
 use cost_models::stages::default_stages;
 use cost_models::step::{PreparedSchedule, StageCosts as RankCosts, step_seconds};
 use cost_models::{ParallelConfig, StageMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Splits of a layout that are simulated at most, and that are looked at.
+/// Choices of a layout that are simulated at most, and that are looked at.
 const MOST_SIMULATED: u64 = 32;
 const MOST_LISTED: u64 = 1024;
-/// How far above the least bound splits are listed at first, and by how much that grows.
+/// How far above the least bound choices are listed at first, and by how much that grows.
 const FIRST_MARGIN: f64 = 0.005;
 const MARGIN_GROWTH: f64 = 4.0;
 
@@ -63,20 +66,22 @@ impl Default for Found {
 struct Sharded<'s> {
     parallel: &'s ParallelConfig,
     memory: MemoryTable<'s>,
-    sites: Option<Arc<Sites>>,
+    /// By the types of the stages.
+    sites: BTreeMap<Vec<usize>, Arc<Sites>>,
 }
 
-/// A layout on a row while it is split.
+/// A layout on the stages of a deal while it is split.
 struct Splitter<'s, 'a> {
     part: &'s Part<'a>,
     layout: &'s Layout,
-    row: &'s Row,
+    deal: &'s Deal,
     times: &'s [UnitTimes],
-    /// The kind that every stage runs at.
+    /// The kind that every type of stage runs at.
     slowest: &'s [usize],
-    /// What a GPU of every stage may hold.
+    /// What a GPU of every type may hold.
     limits: &'s [Bytes],
-    hop: f64,
+    /// Seconds of a hop from type to type, at least.
+    hops: &'s [Vec<f64>],
     /// Seconds outside the pipeline, at least.
     outside: f64,
     shardings: Vec<Sharded<'s>>,
@@ -85,9 +90,9 @@ struct Splitter<'s, 'a> {
 }
 
 impl Part<'_> {
-    /// The best split of a layout with the kinds in the order of a row, if its value is below the cutoff; some split if any fits
-    /// and `first` will do.
-    pub fn split(&self, layout: &Layout, row: &Row, cutoff: f64, first: bool) -> Found {
+    /// The best split of a layout on the stages of a deal, if its value is below the cutoff; some split if any fits and `first`
+    /// will do.
+    pub fn split(&self, layout: &Layout, deal: &Deal, cutoff: f64, first: bool) -> Found {
         let mesh = &layout.mesh;
         let legal = self.space.shardings(mesh).into_iter();
         let with = |sharding: Sharding| mesh.with(&layout.pipeline, sharding);
@@ -99,42 +104,30 @@ impl Part<'_> {
         let outside = legal.iter().map(|(sharding, _)| self.outside_of(mesh, *sharding, &times));
         let outside = outside.fold(f64::INFINITY, f64::min);
         let shardings = legal.iter().filter_map(|(_, parallel)| {
-            Some(Sharded { parallel, memory: memory_of(self.problem, parallel)?, sites: None })
+            Some(Sharded { parallel, memory: memory_of(self.problem, parallel)?, sites: BTreeMap::new() })
         });
         let shardings: Vec<Sharded> = shardings.collect();
         let Some(lean) = self.leanest(mesh) else { return Found::default() };
-        let lean = with(lean);
-        let stages = row.kinds_of_stages(&lean);
-        let limit = |kind: &usize| self.alone[*kind].limit();
-        let slowest: Vec<usize> = stages.iter().map(|kinds| self.slowest(kinds)).collect();
-        let limits =
-            stages.iter().map(|kinds| kinds.iter().map(limit).fold(Bytes(f64::INFINITY), Bytes::min));
+        let limit = |kind: usize| self.alone[kind].limit();
+        let limits = deal
+            .types
+            .iter()
+            .map(|own| own.parts.iter().map(|part| limit(part.kind)).fold(Bytes(f64::INFINITY), Bytes::min));
         let limits: Vec<Bytes> = limits.collect();
         let splitter = Splitter {
             part: self,
             layout,
-            row,
+            deal,
             times: &times,
-            slowest: &slowest,
+            slowest: &self.slowest(deal),
             limits: &limits,
-            hop: self.hop(&lean, &times),
+            hops: &self.hops(mesh, deal),
             outside,
             shardings,
             found: Found::default(),
             best: cutoff,
         };
-        splitter.solve(&lean, first)
-    }
-
-    /// Seconds of a hop, at least, where no two stages share an NVLink domain.
-    fn hop(&self, parallel: &ParallelConfig, times: &[UnitTimes]) -> f64 {
-        let size = parallel.world_size() / u64::from(parallel.pp);
-        let apart = self.kinds.iter().all(|kind| {
-            let domain = u64::from(kind.cluster.main().node.domain);
-            size >= domain && kind.gpus > domain
-        });
-        let least = times.iter().map(UnitTimes::least_hop).fold(f64::INFINITY, f64::min);
-        if apart { least } else { 0.0 }
+        splitter.solve(&with(lean), first)
     }
 }
 
@@ -144,10 +137,9 @@ impl Splitter<'_, '_> {
         if self.shardings.is_empty() {
             return self.found;
         }
-        if part.space.engine().stages == StageFreedom::Own && lean.pp > 1 {
-            self.try_own(lean);
-            return self.found;
-        }
+        let own = part.space.engine().stages == StageFreedom::Own && lean.pp > 1;
+        let own = if own { self.own_split(lean) } else { Some(Vec::new()) };
+        let Some(own) = own else { return self.found };
         let Some(memory) = memory_of(part.problem, lean) else { return self.found };
         let bytes = part.alone.iter().map(|alone| UnitBytes::new(alone, part.units, lean));
         let Ok(bytes) = bytes.collect::<Result<Vec<UnitBytes>, _>>() else { return self.found };
@@ -155,17 +147,6 @@ impl Splitter<'_, '_> {
         let smallest: Vec<usize> =
             self.limits.iter().map(|limit| tightest(limit).unwrap_or_default()).collect();
         let bounds = bounds_of(part, self.layout, self.times, &bytes);
-        let splits = self.hop * if bounds[0].splits_backward() { 0.5 } else { 1.0 };
-        let chain = Chain {
-            layers: part.units.len(),
-            stages: lean.pp as usize,
-            microbatches: self.layout.mesh.num_microbatches as f64,
-            hop: if waits_for_all(&self.layout.pipeline) || bounds[0].splits_backward() {
-                splits
-            } else {
-                0.0
-            },
-        };
         let costs = Stages {
             units: part.units,
             bounds: &bounds,
@@ -175,38 +156,54 @@ impl Splitter<'_, '_> {
             memory: &memory,
             reserve: &part.problem.runtime.memory.reserve,
             in_flight: bounds[0].all_in_flight(),
-            behind: Vec::new(),
-            chain,
+            own: Some(own).filter(|own| !own.is_empty()),
+            microbatches: self.layout.mesh.num_microbatches as f64,
             known: std::cell::RefCell::default(),
+        };
+        let hops = self.counted_hops(bounds[0].splits_backward());
+        let program = Program::new(self.deal, &costs, &hops, part.units.len());
+        self.list(&program, first);
+        if self.deal.restricted {
+            self.found.open =
+                self.found.open.min(part.deal_bound(self.layout, self.deal, self.times, self.outside));
         }
-        .with_work_behind();
-        self.list(chain, &costs, first);
         self.found
     }
 
+    /// Hops as far as they count: half where a rank may do weight gradients while the last gradient travels; where nodes of the
+    /// graph do not tell the type in front, the shortest for all.
+    fn counted_hops(&self, splits_backward: bool) -> Vec<Vec<f64>> {
+        let counts = match (waits_for_all(&self.layout.pipeline), splits_backward) {
+            (_, true) => 0.5,
+            (true, false) => 1.0,
+            (false, false) => 0.0,
+        };
+        let told = self.deal.graph.nodes.iter().skip(1).all(|node| node.last.is_some());
+        let least = self.hops.iter().flatten().copied().fold(f64::INFINITY, f64::min);
+        let counted = |hop: &f64| counts * if told { *hop } else { least };
+        self.hops.iter().map(|row| row.iter().map(counted).collect()).collect()
+    }
+
     /// The split the engine makes by itself.
-    fn try_own(&mut self, lean: &ParallelConfig) {
+    fn own_split(&self, lean: &ParallelConfig) -> Option<Vec<usize>> {
         let problem = self.part.problem;
         let policy = problem.runtime.memory.pipeline.split;
-        let map = default_stages(problem.model, lean, policy, Placement::Loop);
-        if let Some(ends) = map.ok().and_then(|map| self.part.units.ends_of(&map)) {
-            self.judge(&ends);
-        }
+        let map = default_stages(problem.model, lean, policy, Placement::Loop).ok()?;
+        self.part.units.ends_of(&map)
     }
 }
 
 impl Splitter<'_, '_> {
-    /// Every split by rising bound. Splits far above the least bound are listed only when the best found does not rule them out.
-    fn list(&mut self, chain: Chain, costs: &Stages, first: bool) {
+    /// Every choice by rising bound. Those far above the least bound are listed only when the best found does not rule them out.
+    fn list(&mut self, program: &Program, first: bool) {
         let room = self.part.step_of(self.best) - self.outside;
-        let Some(least) = SplitTable::new(chain, costs, room).bound() else { return };
+        let Some(least) = program.table(room, false).bound() else { return };
         let (mut listed, mut margin) = (0, FIRST_MARGIN);
-        let mut done: Vec<Vec<usize>> = Vec::new();
+        let mut done: Vec<Assigned> = Vec::new();
         loop {
             let limit = (least * (1.0 + margin)).min(self.part.step_of(self.best) - self.outside);
-            let table = SplitTable::new(chain, costs, limit);
-            for split in table.splits(costs) {
-                let bound = self.part.value(split.bound + self.outside);
+            for assigned in List::new(program, program.table(limit, false)) {
+                let bound = self.part.value(assigned.bound + self.outside);
                 if bound >= self.best || (first && self.found.best.is_some()) {
                     return;
                 }
@@ -215,9 +212,10 @@ impl Splitter<'_, '_> {
                     self.found.open = bound;
                     return;
                 }
-                if !done.contains(&split.ends) {
-                    self.judge(&split.ends);
-                    done.push(split.ends);
+                let known = done.iter().any(|own| own.types == assigned.types && own.ends == assigned.ends);
+                if !known {
+                    self.judge(&assigned);
+                    done.push(assigned);
                 }
             }
             if self.part.value(limit + self.outside) >= self.best || margin > 1e3 {
@@ -228,10 +226,12 @@ impl Splitter<'_, '_> {
     }
 
     /// The best sharding of a split that fits every stage's GPUs, if it is better than what is known.
-    fn judge(&mut self, ends: &Vec<usize>) {
+    fn judge(&mut self, assigned: &Assigned) {
         let part = self.part;
-        let pipeline = self.pipeline_bound(ends);
-        let outside = |index: usize| self.outside_with(self.shardings[index].parallel, ends);
+        let ends = &assigned.ends;
+        let Some(hosts) = hosts_of(part.kinds, &self.deal.runs(&assigned.types)) else { return };
+        let pipeline = self.pipeline_bound(assigned);
+        let outside = |index: usize| self.outside_with(self.shardings[index].parallel, assigned);
         let mut order: Vec<(f64, usize)> = (0..self.shardings.len()).map(|i| (outside(i), i)).collect();
         order.sort_by(|a, b| a.0.total_cmp(&b.0));
         for (outside, index) in order {
@@ -240,34 +240,35 @@ impl Splitter<'_, '_> {
             }
             let parallel = self.shardings[index].parallel;
             let stages = stage_map(part.units, parallel, Placement::Loop, ends);
-            if !self.fits(index, &stages) {
+            if !self.fits(index, &assigned.types, &stages) {
                 continue;
             }
             self.found.simulated += 1;
-            let Some(step) = self.step(index, &stages) else { continue };
+            let Some(step) = self.step(index, &assigned.types, &hosts, &stages) else { continue };
             let value = part.value(step);
             if value < self.best {
                 self.best = value;
-                let (parallel, hosts) = (parallel.clone(), self.row.hosts.clone());
+                let (parallel, hosts) = (parallel.clone(), hosts.clone());
                 self.found.best = Some(Choice { value, parallel, stages, hosts });
             }
         }
     }
 
-    fn fits(&self, index: usize, stages: &StageMap) -> bool {
+    fn fits(&self, index: usize, types: &[usize], stages: &StageMap) -> bool {
         let reserve = &self.part.problem.runtime.memory.reserve;
-        self.limits.iter().enumerate().all(|(rank, limit)| {
+        types.iter().enumerate().all(|(rank, own)| {
             let peak = self.shardings[index].memory.rank_peak(rank as u32, stages.on_rank(rank as u32));
-            reserve.reserved_bytes(peak.allocated()) <= limit.get()
+            reserve.reserved_bytes(peak.allocated()) <= self.limits[*own].get()
         })
     }
 
-    /// Seconds of a step on the hosts of the row; none if some cannot reach each other.
-    fn step(&mut self, index: usize, stages: &StageMap) -> Option<f64> {
+    /// Seconds of a step on these hosts; none if some cannot reach each other.
+    fn step(&mut self, index: usize, types: &[usize], hosts: &[usize], stages: &StageMap) -> Option<f64> {
         let (network, own) = (self.part.network, &mut self.shardings[index]);
-        let sites = own.sites.get_or_insert_with(|| {
-            let hosts: Vec<Option<usize>> = self.row.hosts.iter().copied().map(Some).collect();
-            Arc::new(network.sites(&hosts, own.parallel, network.best()))
+        let parallel = own.parallel;
+        let sites = own.sites.entry(types.to_vec()).or_insert_with(|| {
+            let hosts: Vec<Option<usize>> = hosts.iter().copied().map(Some).collect();
+            Arc::new(network.sites(&hosts, parallel, network.best()))
         });
         let run = run_of(self.part.problem, own.parallel, stages);
         let costs = RankCosts::at(&run, Some(Arc::clone(sites))).ok()?;
@@ -275,14 +276,18 @@ impl Splitter<'_, '_> {
         step_seconds(&run, &costs, &schedule).ok().map(cluster_profiles::Seconds::get)
     }
 
-    /// Seconds of the pipeline that no placement of a split's hosts beats.
-    fn pipeline_bound(&self, ends: &[usize]) -> f64 {
+    /// Seconds of the pipeline that no placement on hosts of these types beats.
+    fn pipeline_bound(&self, assigned: &Assigned) -> f64 {
         let (mesh, pipeline) = (&self.layout.mesh, &self.layout.pipeline);
         let recompute = pipeline.recompute;
-        let stages = ranges(ends).zip(self.slowest);
-        let stages = stages.map(|(units, &kind)| self.times[kind].op_times(&units, recompute)).collect();
+        let Assigned { types, ends, .. } = assigned;
+        let op_times = |(units, own): (std::ops::Range<usize>, &usize)| {
+            self.times[self.slowest[*own]].op_times(&units, recompute)
+        };
+        let stages = ranges(ends).zip(types).map(op_times).collect();
+        let hop = |pair: &[usize]| Hop { latency: self.hops[pair[0]][pair[1]], transfer: 0.0 };
+        let hops = types.windows(2).map(hop).collect();
         let microbatches = u32::try_from(mesh.num_microbatches).unwrap_or(u32::MAX);
-        let hops = vec![Hop { latency: self.hop, transfer: 0.0 }; ends.len() - 1];
         let costs = OpCosts { stages, hops, ..OpCosts::default() };
         if mesh.pp == 1 || pipeline.schedule.kind.definition().staggered {
             let work = costs.stages.iter().map(|stage| stage.forward + stage.backward);
@@ -309,7 +314,7 @@ impl Splitter<'_, '_> {
     }
 
     /// Seconds outside the pipeline of a split with a sharding, at least.
-    fn outside_with(&self, parallel: &ParallelConfig, ends: &[usize]) -> f64 {
+    fn outside_with(&self, parallel: &ParallelConfig, assigned: &Assigned) -> f64 {
         let recompute = self.layout.pipeline.recompute;
         let share = |kind: usize, units: std::ops::Range<usize>| {
             let [forward, input, weight] = self.times[kind].stage(&units, recompute);
@@ -319,7 +324,8 @@ impl Splitter<'_, '_> {
             }
         };
         let of_kind = self.part.alone.iter().enumerate().map(|(kind, alone)| {
-            let own = ranges(ends).zip(self.slowest).filter(|(_, slowest)| **slowest == kind);
+            let stages = ranges(&assigned.ends).zip(&assigned.types);
+            let own = stages.filter(|(_, own)| self.slowest[**own] == kind);
             let ranks: Vec<RankShare> = own.map(|(units, _)| share(kind, units)).collect();
             if ranks.is_empty() { 0.0 } else { outside_of(alone, parallel, &ranks) }
         });
