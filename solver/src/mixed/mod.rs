@@ -1,15 +1,17 @@
 //! Planning on GPUs of several kinds, or on islands of one kind joined by slow links.
 //!
-//! A kind is a group of equal nodes. Ranks fill the hosts in order, so that an order of the kinds says which GPUs form
+//! A kind is a group of equal nodes. Ranks fill the hosts in order, so that an order of the hosts says which GPUs form
 //! which stage; a stage waits for the slowest GPU it holds, and fits if it fits the smallest.
 //!
 //! 1. Every kind alone gives a first plan, which is there when a limit comes.
 //! 2. All sets of kinds are searched together (`search`): meshes by a bound on work that is shared at will (`part`), then
-//!    layouts with the kinds one after the other in each order. Kinds alone, where the others may be better left out, are
+//!    layouts with the stages that the hosts may form (`deal`). Kinds alone, where the others may be better left out, are
 //!    planned as ever (`alone`).
-//! 3. For each of these the layers are split exactly (`split`) by the speed of each stage's GPUs and simulated until no bound
-//!    is below the best. The best plans are tried once more in the order that HiGHS finds where layers may be shared freely
-//!    ([`program`]).
+//! 3. For each of these a dynamic program (`table`) says which stage comes where with which layers, exactly, by the speed and
+//!    memory of its GPUs and the ways between kinds; the choices are listed by rising bound (`list`) and simulated until no
+//!    bound is below the best (`split`).
+//! 4. Where kinds are too many for a table of every order, one kind follows the other; the best plans are tried once more in the
+//!    order that HiGHS finds ([`program`]), and the bound stays one of all orders.
 
 mod alone;
 mod deal;
