@@ -31,6 +31,9 @@ struct Run {
     chosen: Variable,
 }
 
+/// A chosen stage: its place, its first unit and the one after its last, the hosts of every kind.
+type Chosen = (usize, usize, usize, Vec<usize>);
+
 /// Layouts that only shard their state differently.
 struct Group<'a> {
     problem: &'a Problem<'a>,
@@ -80,7 +83,7 @@ impl Group<'_> {
             kinds.map(|(alone, times)| outside_bound(alone, parallel, times)).fold(f64::INFINITY, f64::min)
         };
         let outside = self.shardings.iter().map(outside).fold(f64::INFINITY, f64::min);
-        let mut excluded: Vec<Vec<(usize, usize, usize, Vec<usize>)>> = Vec::new();
+        let mut excluded: Vec<Vec<Chosen>> = Vec::new();
         loop {
             let most = best.map_or(f64::INFINITY, |best| best - outside);
             let Some((bound, choice)) = self.next(&excluded, most) else { return best };
@@ -97,7 +100,7 @@ impl Group<'_> {
     }
 
     /// The hosts of the stages in rank order.
-    fn arranged(&self, choice: &[(usize, usize, usize, Vec<usize>)]) -> Cluster {
+    fn arranged(&self, choice: &[Chosen]) -> Cluster {
         let cluster = self.problem.cluster;
         let names = cluster.host_names();
         let first = |kind: usize| cluster.groups[..kind].iter().map(|own| own.nodes as usize).sum::<usize>();
@@ -112,11 +115,7 @@ impl Group<'_> {
         cluster.arranged(&hosts).expect("its own hosts")
     }
 
-    fn next(
-        &self,
-        excluded: &[Vec<(usize, usize, usize, Vec<usize>)>],
-        most: f64,
-    ) -> Option<(f64, Vec<(usize, usize, usize, Vec<usize>)>)> {
+    fn next(&self, excluded: &[Vec<Chosen>], most: f64) -> Option<(f64, Vec<Chosen>)> {
         let parallel = &self.shardings[0];
         let stages = parallel.pp as usize;
         let mut variables = ProblemVariables::new();
