@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 
 /// Orders of the hosts up to which all are looked at.
 const FEW_ORDERS: u64 = 120;
-/// Nodes of a graph times layers, up to which the stages may follow each other in any order: a tenth of a second.
+/// Nodes of a graph times layers, up to which the stages may follow each other in any order.
 const MOST_ENTRIES: u64 = 400_000;
 
 /// Equal stages.
@@ -94,13 +94,6 @@ pub fn deals(kinds: &[Kind], stages: u32, layers: usize, by_last: bool) -> Vec<D
         }
     }
     list
-}
-
-/// The kinds one after the other in every way, each as a deal of one order.
-pub fn rows(kinds: &[Kind], stages: u32) -> Vec<Deal> {
-    let world: u64 = kinds.iter().map(|kind| kind.gpus).sum();
-    let size = world / u64::from(stages.max(1));
-    one_after_the_other(kinds).iter().map(|order| chain(&cut(order, size))).collect()
 }
 
 /// Orders of the hosts that differ in their kinds: all if they are few, else the kinds one after the other in every way.

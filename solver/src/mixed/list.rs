@@ -118,10 +118,9 @@ const ROUNDING: f64 = 1e-12;
 /// Complete choices by rising bound.
 pub(super) struct List<'p> {
     program: &'p Program<'p>,
-    table: &'p Table,
-    /// The table of what truly fits, once the other has led astray too often.
-    exact: Option<Table>,
-    cutoff: f64,
+    table: Table,
+    /// Whether the table knows what truly fits.
+    exact: bool,
     open: BinaryHeap<Partial>,
     opened: u64,
     /// Partial choices continued since the last complete one.
@@ -129,8 +128,8 @@ pub(super) struct List<'p> {
 }
 
 impl<'p> List<'p> {
-    /// All choices of a table up to a bound.
-    pub(super) fn new(program: &'p Program<'p>, table: &'p Table, cutoff: f64) -> Self {
+    /// All choices of a table.
+    pub(super) fn new(program: &'p Program<'p>, table: Table) -> Self {
         let root = Partial {
             bound: table.value(0, 0),
             stages: 0,
@@ -142,34 +141,30 @@ impl<'p> List<'p> {
             reached: 0.0,
             number: 0,
         };
-        let open = BinaryHeap::from([root]);
-        Self { program, table, exact: None, cutoff, open, opened: 0, continued: 0 }
-    }
-
-    fn table(&self) -> &Table {
-        self.exact.as_ref().unwrap_or(self.table)
+        Self { program, table, exact: false, open: BinaryHeap::from([root]), opened: 0, continued: 0 }
     }
 
     /// Values everything open by what truly fits.
     fn look_closer(&mut self) {
-        let table = self.program.table(self.cutoff, true);
+        self.table = self.program.table(self.table.cutoff, true);
+        self.exact = true;
+        let table = &self.table;
         let again = std::mem::take(&mut self.open).into_iter().filter_map(|partial| {
             let rest = table.value(partial.node, partial.next_layer());
             let bound = partial.bound.max(partial.reached).max(partial.lead + rest);
-            (bound <= self.cutoff).then_some(Partial { bound, ..partial })
+            (bound <= table.cutoff).then_some(Partial { bound, ..partial })
         });
         self.open = again.collect();
-        self.exact = Some(table);
     }
 
     /// Opens what may follow, but for the first of those that are as good as `least`: that one comes back.
     fn expand(&mut self, partial: &Partial, least: f64) -> Option<Partial> {
         let mut first: Option<Partial> = None;
         let start = partial.next_layer();
-        for step in self.program.steps(self.table(), partial.node, start) {
+        for step in self.program.steps(&self.table, partial.node, start) {
             let next = partial.with(&step, self.opened + 1);
             let fits = || self.program.costs.fits(partial.stages, step.own, &(start..step.end));
-            if next.bound > self.cutoff || !fits() {
+            if next.bound > self.table.cutoff || !fits() {
                 continue;
             }
             self.opened += 1;
@@ -205,10 +200,10 @@ impl Iterator for List<'_> {
     fn next(&mut self) -> Option<Assigned> {
         self.continued = 0;
         while let Some(partial) = self.open.pop() {
-            if partial.bound > self.cutoff || partial.bound.is_infinite() {
+            if partial.bound > self.table.cutoff || partial.bound.is_infinite() {
                 return None;
             }
-            if self.continued > MOST_DEAD_ENDS && self.exact.is_none() {
+            if self.continued > MOST_DEAD_ENDS && !self.exact {
                 self.open.push(partial);
                 self.look_closer();
             } else if let Some(assigned) = self.complete(partial) {

@@ -10,8 +10,8 @@
 //! 3. For each of these a dynamic program (`table`) says which stage comes where with which layers, exactly, by the speed and
 //!    memory of its GPUs and the ways between kinds; the choices are listed by rising bound (`list`) and simulated until no
 //!    bound is below the best (`split`).
-//! 4. Where kinds are too many for a table of every order, one kind follows the other, and the bound stays one of all orders.
-//!    Where a gap is left, the best plans are tried once more in the order that HiGHS finds ([`program`]).
+//! 4. Where kinds are too many for a table of every order, one kind follows the other; the best plans are tried once more in the
+//!    order that HiGHS finds ([`program`]), and the bound stays one of all orders.
 
 mod alone;
 mod deal;

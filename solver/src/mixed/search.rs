@@ -4,7 +4,6 @@
 //! it, so that the search takes the same way on any number of threads.
 
 use super::alone::{self, Alone};
-use super::deal::{Deal, rows};
 use super::order::ask;
 use super::part::{Layout, Part, shared};
 use super::queue::{Item, Limits, Node};
@@ -254,27 +253,24 @@ impl Search<'_, '_> {
         self.alone.push(alone);
     }
 
-    /// The best layouts once more, where not all orders of the kinds could be looked at: in the order that the integer program
-    /// finds, and the very best with one kind after the other.
+    /// The best layouts once more with the kinds in the order that the integer program finds, where there were too many orders
+    /// to look at all.
     fn ask_for_orders(&mut self) {
-        if self.unlisted >= self.best {
-            return;
-        }
+        let restricted = |(part, layout, _): &&(usize, Layout, Choice)| {
+            self.parts[*part].deals(layout.mesh.pp)[layout.deal].restricted
+        };
+        let plans = self.plans.iter().filter(restricted);
+        let asked: Vec<(usize, Layout)> =
+            plans.take(ASKED).map(|(part, layout, _)| (*part, *layout)).collect();
         let (parts, best, limits) = (self.parts, self.best, self.limits);
-        let mut asked: Vec<(usize, Layout, Option<Deal>)> =
-            self.plans.iter().take(ASKED).map(|(part, layout, _)| (*part, *layout, None)).collect();
-        if let Some((part, layout, _)) = self.plans.first() {
-            let rows = rows(parts[*part].kinds, layout.mesh.pp);
-            asked.extend(rows.into_iter().map(|row| (*part, *layout, Some(row))));
-        }
         let found: Vec<Option<Found>> = asked
             .par_iter()
-            .map(|(part, layout, row)| {
-                let deal = row.clone().or_else(|| ask(&parts[*part], layout, limits.left()))?;
+            .map(|(part, layout)| {
+                let deal = ask(&parts[*part], layout, limits.left())?;
                 Some(parts[*part].split(layout, &deal, best, false))
             })
             .collect();
-        for ((part, layout, _), found) in asked.into_iter().zip(found) {
+        for ((part, layout), found) in asked.into_iter().zip(found) {
             if let Some(found) = found {
                 // The bound of all orders is known from the search.
                 self.add(part, layout, Found { open: f64::INFINITY, ..found });

@@ -170,14 +170,18 @@ impl Splitter<'_, '_> {
         self.found
     }
 
-    /// Hops as far as they count: half where a rank may do weight gradients while the last gradient travels.
+    /// Hops as far as they count: half where a rank may do weight gradients while the last gradient travels; where nodes of the
+    /// graph do not tell the type in front, the shortest for all.
     fn counted_hops(&self, splits_backward: bool) -> Vec<Vec<f64>> {
         let counts = match (waits_for_all(&self.layout.pipeline), splits_backward) {
             (_, true) => 0.5,
             (true, false) => 1.0,
             (false, false) => 0.0,
         };
-        self.hops.iter().map(|row| row.iter().map(|hop| counts * hop).collect()).collect()
+        let told = self.deal.graph.nodes.iter().skip(1).all(|node| node.last.is_some());
+        let least = self.hops.iter().flatten().copied().fold(f64::INFINITY, f64::min);
+        let counted = |hop: &f64| counts * if told { *hop } else { least };
+        self.hops.iter().map(|row| row.iter().map(counted).collect()).collect()
     }
 
     /// The split the engine makes by itself.
@@ -193,13 +197,12 @@ impl Splitter<'_, '_> {
     /// Every choice by rising bound. Those far above the least bound are listed only when the best found does not rule them out.
     fn list(&mut self, program: &Program, first: bool) {
         let room = self.part.step_of(self.best) - self.outside;
-        let table = program.table(room, false);
-        let Some(least) = table.bound() else { return };
+        let Some(least) = program.table(room, false).bound() else { return };
         let (mut listed, mut margin) = (0, FIRST_MARGIN);
         let mut done: Vec<Assigned> = Vec::new();
         loop {
             let limit = (least * (1.0 + margin)).min(self.part.step_of(self.best) - self.outside);
-            for assigned in List::new(program, &table, limit) {
+            for assigned in List::new(program, program.table(limit, false)) {
                 let bound = self.part.value(assigned.bound + self.outside);
                 if bound >= self.best || (first && self.found.best.is_some()) {
                     return;

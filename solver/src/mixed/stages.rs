@@ -87,20 +87,13 @@ impl Stages<'_> {
 
     /// In 1F1B a rank's first backward waits for the first microbatch to go through all stages and back, and after its last
     /// forward that microbatch goes on to the last stage and back: what lies behind the rank counts twice
-    /// ([`crate::order_bound`]). A rank in front of k - 1 others holds k microbatches, so that every k-th forward waits for a whole
-    /// way there and back; where that takes longer than k microbatches on the rank, all rounds but the last two count so:
-    ///
-    /// ```text
-    /// q ( w + behind ) + ( m - q k - k + 1 ) w + 2 behind      q = floor( (m - k - 1) / k )
-    /// ```
+    /// ([`crate::order_bound`]).
     pub(super) fn span(&self, graph: &Graph, stage: usize, times: StageTimes, behind: f64) -> f64 {
         let before = (graph.stages - stage) as f64;
         if !self.counts_behind() || before >= self.microbatches {
             return 0.0;
         }
-        let longer = (behind - (before - 1.0) * times.work).max(0.0);
-        let rounds = ((self.microbatches - before - 1.0) / before).floor();
-        (self.microbatches - before + 1.0) * times.work + 2.0 * behind + rounds * longer
+        (self.microbatches - before + 1.0) * times.work + 2.0 * behind
     }
 
     /// Whether what lies behind a rank counts twice.

@@ -7,8 +7,6 @@
 //! ```text
 //! G(node, first) = min over t, end of  2 c + max( m w, a + G(node behind t, end) )
 //! ```
-//!
-//! Where nodes do not tell the type in front of them, a hop counts as the shortest from its sender.
 
 use super::deal::{Deal, Node};
 use super::stages::Stages;
@@ -19,10 +17,8 @@ use std::ops::Range;
 pub(super) struct Program<'p> {
     pub(super) deal: &'p Deal,
     pub(super) costs: &'p Stages<'p>,
-    /// Seconds of a hop, by type of the stages before and behind it.
+    /// Seconds of a hop, by type of the stages before and behind it; the same for all where nodes do not tell the last type.
     pub(super) hops: &'p [Vec<f64>],
-    /// Seconds of the shortest hop there and back from a type, where nodes do not tell the type before them; nothing where they do.
-    leave: Vec<f64>,
     /// Layers.
     pub(super) layers: usize,
     /// The least work behind every node and first layer, hops included.
@@ -54,10 +50,7 @@ pub(super) struct Table {
 
 impl<'p> Program<'p> {
     pub(super) fn new(deal: &'p Deal, costs: &'p Stages<'p>, hops: &'p [Vec<f64>], layers: usize) -> Self {
-        let told = deal.graph.nodes.iter().skip(1).all(|node| node.last.is_some());
-        let least = |row: &Vec<f64>| row.iter().copied().fold(f64::INFINITY, f64::min);
-        let leave = hops.iter().map(|row| if told { 0.0 } else { 2.0 * least(row) }).collect();
-        let mut program = Self { deal, costs, hops, leave, layers, behind: Vec::new() };
+        let mut program = Self { deal, costs, hops, layers, behind: Vec::new() };
         if costs.counts_behind() {
             program.behind = program.least_work();
         }
@@ -90,9 +83,8 @@ impl<'p> Program<'p> {
             let firsts = self.firsts(node);
             for &(own, next) in &node.next {
                 let mut begun = f64::INFINITY;
-                for first in (firsts.start..self.firsts(&nodes[next]).end - 1).rev() {
-                    let leave = if next + 1 == nodes.len() { 0.0 } else { self.leave[own] };
-                    let after = behind[next * width + first + 1] + leave;
+                for first in (firsts.start..self.layers).rev() {
+                    let after = behind[next * width + first + 1];
                     begun = self.costs.work(own, &(first..first + 1)) + begun.min(after);
                     if firsts.contains(&first) {
                         let place = &mut behind[index * width + first];
@@ -121,8 +113,7 @@ impl<'p> Program<'p> {
             let hop = self.hop(here, own);
             for end in ends.clone() {
                 let units = first..end;
-                let mut times = costs.times(own, &units);
-                times.lead += self.leave[own];
+                let times = costs.times(own, &units);
                 let work = costs.microbatches * times.work;
                 if hop + work > table.cutoff.min(enough()) || !costs.may_fit(here.stage, own, &units) {
                     break;
@@ -132,8 +123,6 @@ impl<'p> Program<'p> {
                     continue;
                 }
                 let behind = self.behind.get(next * table.width + end).copied().unwrap_or(0.0);
-                let leave = if left == 0 { 0.0 } else { self.leave[own] };
-                let behind = behind + leave;
                 let busy = work.max(costs.span(graph, here.stage, times, behind));
                 each(Step { own, node: next, end, times, hop, busy, rest });
             }

@@ -210,12 +210,6 @@ fn the_integer_program_ends_there_too() {
     the_integer_program_agrees(37, 2);
 }
 
-#[test]
-#[ignore = "minutes: cargo test --release -p meshwright-solver --test exact_mixed -- --ignored"]
-fn the_integer_program_ends_there_too_on_100() {
-    the_integer_program_agrees(41, 100);
-}
-
 /// On two islands joined by a slow link the pipeline goes once from one to the other, and nothing else does.
 fn boundaries_lie_on_the_slow_link(seed: u64, cases: usize) {
     let mut random = Random(seed);
@@ -260,10 +254,4 @@ fn boundaries_lie_on_the_slow_link(seed: u64, cases: usize) {
 #[test]
 fn pipelines_cross_a_slow_link_once_and_nothing_else_does() {
     boundaries_lie_on_the_slow_link(13, 4);
-}
-
-#[test]
-#[ignore = "minutes: cargo test --release -p meshwright-solver --test exact_mixed -- --ignored"]
-fn pipelines_cross_a_slow_link_once_and_nothing_else_does_on_60() {
-    boundaries_lie_on_the_slow_link(19, 60);
 }
