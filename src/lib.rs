@@ -77,7 +77,7 @@ pub struct Wishes {
     pub nearest: bool,
     /// What the prediction must rest on.
     pub require: Option<require::Require>,
-    /// What is kept in host memory; the optimizer's state where nothing fits without, if none.
+    /// What is kept in host memory; activations or the optimizer's state where nothing fits without, if none.
     pub offload: Option<Offload>,
 }
 
@@ -109,7 +109,8 @@ pub enum Answer {
     },
 }
 
-/// Searches the fastest layout that fits. Where none does, the optimizer's state goes to host memory if it may and can.
+/// Searches the fastest layout that fits. Where none does, activations, the optimizer's state or both go to host memory, if they
+/// may and can.
 ///
 /// # Errors
 /// [`AppError::Usage`] with every wish that no layout can meet, whatever the memory.
@@ -117,19 +118,42 @@ pub fn plan(inputs: Inputs, wishes: &Wishes, observer: &dyn Observer) -> Result<
     if wishes.offload == Some(Offload::Optimizer) {
         return searched(inputs.offloaded()?, wishes, observer);
     }
-    if wishes.offload.is_some() || offload::fault(&inputs).is_some() {
-        return searched(inputs, wishes, observer);
+    let moves = offload::activation_fault(&inputs);
+    if let (Some(Offload::Activations), Some(fault)) = (wishes.offload, &moves) {
+        return Err(AppError::usage(
+            format!("--offload activations: {fault}"),
+            "use --runtime megatron-core or --launcher megatron",
+        ));
     }
+    let mut spills = offload::spills(&inputs, wishes.offload);
+    let Some((optimizer, offload)) = spills.pop() else { return searched(inputs, wishes, observer) };
     // Ways out are looked for where it is clear that there is no plan.
     let silent = Wishes { nearest: false, ..wishes.clone() };
     let answer = searched(inputs.clone(), &silent, observer)?;
     match &answer {
-        Answer::Infeasible(infeasible) if infeasible.leanest.is_some() => {
-            searched(inputs.offloaded()?, wishes, observer)
-        }
-        Answer::Infeasible(_) => searched(inputs, wishes, observer),
-        _ => Ok(answer),
+        Answer::Infeasible(infeasible) if infeasible.leanest.is_some() => {}
+        Answer::Infeasible(_) => return searched(inputs, wishes, observer),
+        _ => return Ok(answer),
     }
+    for (optimizer, offload) in spills {
+        let spilled =
+            spilled(&inputs, optimizer, &Wishes { offload: Some(offload), ..silent.clone() }, observer)?;
+        if matches!(spilled, Answer::Plan(_)) {
+            return Ok(spilled);
+        }
+    }
+    spilled(&inputs, optimizer, &Wishes { offload: Some(offload), ..wishes.clone() }, observer)
+}
+
+/// The fastest layout with the optimizer's state in host memory or not, and of the rest what the wishes say.
+fn spilled(
+    inputs: &Inputs,
+    optimizer: bool,
+    wishes: &Wishes,
+    observer: &dyn Observer,
+) -> Result<Answer, AppError> {
+    let own = if optimizer { inputs.clone().offloaded()? } else { inputs.clone() };
+    searched(own, wishes, observer)
 }
 
 /// The fastest layout that fits, with the state where the inputs say.
@@ -186,6 +210,8 @@ fn problem_of<'a>(inputs: &'a Inputs, wishes: &Wishes) -> Problem<'a> {
         time_limit: wishes.time_limit,
         top: wishes.top,
         offloads: wishes.offload == Some(Offload::Never) && offload::fault(inputs).is_none(),
+        moves_activations: wishes.offload.is_some_and(Offload::moves_activations)
+            && offload::activation_fault(inputs).is_none(),
         nearest: wishes.nearest,
         recompute: inputs.launcher.as_deref().and_then(launch::named).and_then(|l| l.recompute()),
         ..Problem::new(&inputs.model, &inputs.cluster, &inputs.workload, &inputs.runtime)

@@ -251,3 +251,57 @@ fn what_fits_only_with_its_optimizer_on_the_host_is_planned_and_exported_so() {
     assert_eq!(refused.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&refused.stderr).contains("torchtitan"));
 }
+
+#[test]
+fn activations_wait_on_the_host_where_that_beats_repeating_them() {
+    let folder = folder();
+    let inputs = "--model llama-3.1-8b --cluster gb200-nvl72 --gpus 8 --seq-len 8192 --global-batch 64 --top 1 --fix pp=1 --memory-limit 50GiB";
+    let kept = json(folder.path(), &format!("plan {inputs} --offload never"));
+    let plan = json(folder.path(), &format!("plan {inputs} --offload activations --out plan.json"));
+    let recompute = plan["parallel"]["recompute"].as_str().expect("a word").to_owned();
+    let layers = recompute.strip_prefix("offload:").expect("activations are moved").to_owned();
+    assert!(number(&plan, "/step_time_seconds") < number(&kept, "/step_time_seconds"));
+    assert_eq!(plan["stages"][0]["recompute"], recompute.as_str());
+    let basis = list(&plan, "/assumptions")
+        .iter()
+        .find(|basis| basis["what"].as_str().is_some_and(|what| what.contains("activations copied")));
+    assert_eq!(basis.expect("a basis")["basis"], "assumed");
+    let again = json(folder.path(), "estimate plan.json");
+    assert_eq!(again["step_time_seconds"], plan["step_time_seconds"]);
+    assert_eq!(again["memory"], plan["memory"]);
+    let said = meshwright(folder.path(), "explain plan.json");
+    assert!(String::from_utf8_lossy(&said.stdout).contains(&recompute));
+    for (launcher, file, key) in [
+        ("megatron", "megatron.args", "--cpu-offloading-num-layers"),
+        ("megatron-bridge", "recipe.py", "config.model.cpu_offloading_num_layers = "),
+    ] {
+        let out = format!("export plan.json --to {launcher} --out {launcher}");
+        let exported = meshwright(folder.path(), &out);
+        assert!(exported.status.success(), "{}", String::from_utf8_lossy(&exported.stderr));
+        let text = std::fs::read_to_string(folder.path().join(launcher).join(file)).expect("flags");
+        let stated = [" ", "\n", ""].iter().any(|between| text.contains(&format!("{key}{between}{layers}")));
+        assert!(stated, "{key} {layers} is missing in {text}");
+        let line = format!(
+            "check --launcher {launcher} --args {launcher}/{file} --world-size 8 --cluster gb200-nvl72 --model llama-3.1-8b"
+        );
+        let checked = json(folder.path(), &line);
+        assert_eq!(checked["valid"], true, "{checked}");
+        assert_eq!(checked["step_time_seconds"], plan["step_time_seconds"], "{checked}");
+        assert_eq!(checked["peak_bytes"], plan["memory"][0]["peak_bytes"], "{checked}");
+    }
+    let refused = meshwright(folder.path(), "export plan.json --to nanotron --out other");
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("activations in host memory"));
+    let stated = format!("estimate {INPUTS_OF_8B} --recompute offload:{layers}");
+    let estimated = json(folder.path(), &stated);
+    assert!(number(&estimated, "/step_time_seconds") > 0.0);
+    let elsewhere = meshwright(
+        folder.path(),
+        "plan --model llama-3.1-8b --cluster dgx-h100 --gpus 8 --seq-len 8192 --global-batch 64 --offload activations --launcher torchtitan",
+    );
+    assert_eq!(elsewhere.status.code(), Some(2));
+    let unstated = meshwright(folder.path(), &format!("estimate {INPUTS_OF_8B} --offload activations"));
+    assert!(String::from_utf8_lossy(&unstated.stderr).contains("--recompute offload:LAYERS"));
+}
+
+const INPUTS_OF_8B: &str =
+    "--model llama-3.1-8b --cluster gb200-nvl72 --gpus 8 --seq-len 8192 --global-batch 64 --tp 1";

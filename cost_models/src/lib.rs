@@ -10,6 +10,7 @@ pub mod grid;
 pub mod layer_cost;
 pub mod memory;
 pub mod model;
+pub mod offload;
 mod parallel;
 pub mod rules;
 mod run;

@@ -89,7 +89,7 @@ impl Default for ParallelConfig {
     }
 }
 
-/// Activation checkpointing.
+/// What becomes of activations between forward and backward: kept, repeated (activation checkpointing), or moved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Recompute {
     /// Nothing is recomputed.
@@ -101,6 +101,11 @@ pub enum Recompute {
         /// Layers per stage (chunk); none for all.
         layers: Option<u32>,
     },
+    /// Nothing is recomputed; a stage's first `layers` wait in host memory ([`crate::offload`]).
+    Offload {
+        /// Layers per stage.
+        layers: u32,
+    },
 }
 
 impl fmt::Display for Recompute {
@@ -110,6 +115,7 @@ impl fmt::Display for Recompute {
             Self::Selective => f.write_str("selective"),
             Self::Full { layers: None } => f.write_str("full"),
             Self::Full { layers: Some(layers) } => write!(f, "full:{layers}"),
+            Self::Offload { layers } => write!(f, "offload:{layers}"),
         }
     }
 }
@@ -122,13 +128,17 @@ impl FromStr for Recompute {
             "none" => Ok(Self::None),
             "selective" => Ok(Self::Selective),
             "full" => Ok(Self::Full { layers: None }),
-            _ => text
-                .strip_prefix("full:")
-                .and_then(|layers| layers.parse().ok())
-                .map(|layers| Self::Full { layers: Some(layers) })
-                .ok_or_else(|| {
-                    format!("unknown recompute `{text}`: use none, selective, full or full:LAYERS")
-                }),
+            _ => {
+                let counted =
+                    text.split_once(':').and_then(|(word, layers)| Some((word, layers.parse().ok()?)));
+                match counted {
+                    Some(("full", layers)) => Ok(Self::Full { layers: Some(layers) }),
+                    Some(("offload", layers)) => Ok(Self::Offload { layers }),
+                    _ => Err(format!(
+                        "unknown recompute `{text}`: use none, selective, full, full:LAYERS or offload:LAYERS"
+                    )),
+                }
+            }
         }
     }
 }
@@ -157,6 +167,7 @@ mod tests {
             Recompute::Selective,
             Recompute::Full { layers: None },
             Recompute::Full { layers: Some(3) },
+            Recompute::Offload { layers: 2 },
         ] {
             assert_eq!(recompute.to_string().parse(), Ok(recompute));
         }

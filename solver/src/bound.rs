@@ -100,6 +100,9 @@ impl Layout<'_> {
                 let again = self.times.recomputed(units, Some(layers));
                 self.bytes.may_fit_in_part(units, &again, in_flight)
             }
+            Recompute::Offload { layers } => {
+                self.bytes.may_fit_without(units, &self.times.recomputed(units, Some(layers)), in_flight)
+            }
             _ => self.bytes.may_fit(units, Mode::of(recompute), in_flight),
         }
     }

@@ -90,6 +90,14 @@ impl UnitBytes {
         of(&self.state, units) + in_flight * saved <= self.room * (1.0 + 1e-12)
     }
 
+    /// The same with what the units `moved` save elsewhere: at the end of the forward they hold nothing.
+    #[must_use]
+    pub fn may_fit_without(&self, units: &Range<usize>, moved: &Range<usize>, in_flight: f64) -> bool {
+        let of = |sums: &[f64], range: &Range<usize>| sums[range.end] - sums[range.start];
+        let saved = of(&self.saved[0], units) - of(&self.saved[0], moved);
+        of(&self.state, units) + in_flight * saved <= self.room * (1.0 + 1e-12)
+    }
+
     /// State of some units, and what a microbatch saves of them.
     #[must_use]
     pub fn stage(&self, units: &Range<usize>, again: &Range<usize>, mode: Mode) -> (f64, f64) {
@@ -138,14 +146,15 @@ impl UnitBytes {
     }
 }
 
-/// Whether the average of `ranks` ranks may fit with one microbatch in flight, without a table of every unit.
+/// Whether the average of `ranks` ranks may fit with one microbatch in flight, without a table of every unit. Without a mode
+/// nothing is saved.
 #[must_use]
 pub fn average_may_fit(
     problem: &Problem,
     units: &Units,
     parallel: &ParallelConfig,
     ranks: f64,
-    mode: Mode,
+    mode: Option<Mode>,
 ) -> bool {
     let context =
         MemoryContext::new(problem.model, problem.cluster, problem.workload, problem.runtime, parallel);
@@ -156,7 +165,7 @@ pub fn average_may_fit(
         .iter()
         .map(|kind| {
             let (state, saved) = unit_bytes(problem, &context, kind.layers.clone(), uncertain);
-            f64::from(kind.count) * (state + saved[mode as usize])
+            f64::from(kind.count) * (state + mode.map_or(0.0, |mode| saved[mode as usize]))
         })
         .sum();
     needed <= room(problem, &context) * ranks * (1.0 + 1e-12)

@@ -1,7 +1,7 @@
 //! The schedules and recomputes that an engine offers and the constraints allow.
 
 use crate::constraint::Constraints;
-use crate::term::{Field, Term, recompute_matches};
+use crate::term::{ANY_OFFLOAD, Field, Term, recompute_matches};
 use cost_models::Recompute;
 use cost_models::rules::{Engine, RecomputeFreedom};
 use cost_models::schedule::Schedule;
@@ -17,14 +17,32 @@ pub(crate) fn schedules(engine: &Engine, constraints: &Constraints) -> Vec<Sched
         .collect()
 }
 
-/// What may be recomputed; counted numbers of layers only where they are fixed.
-pub(crate) fn recomputes(engine: &Engine, constraints: &Constraints) -> Vec<Recompute> {
+/// Numbers of layers in host memory: those that are fixed; else from one on, where they may be chosen.
+fn offloads(constraints: &Constraints, may_choose: bool) -> Vec<Recompute> {
+    let names = constraints.fixed_names(Field::Recompute);
+    let counted: Vec<Recompute> = names.iter().filter_map(|name| name.parse().ok()).collect();
+    let fixed: Vec<Recompute> =
+        counted.into_iter().filter(|recompute| matches!(recompute, Recompute::Offload { .. })).collect();
+    let chosen = may_choose || names.contains(&ANY_OFFLOAD);
+    if fixed.is_empty() && chosen { vec![Recompute::Offload { layers: 1 }] } else { fixed }
+}
+
+/// What may be recomputed or moved; counted numbers of layers only where they are fixed, those in host memory from the least
+/// on.
+pub(crate) fn recomputes(
+    engine: &Engine,
+    constraints: &Constraints,
+    moves_activations: bool,
+) -> Vec<Recompute> {
     let layers = constraints.fixed_names(Field::Recompute).into_iter().filter_map(|name| name.parse().ok());
     let mut list = vec![Recompute::None, Recompute::Selective, Recompute::Full { layers: None }];
     let counted: Vec<Recompute> =
         layers.filter(|recompute| matches!(recompute, Recompute::Full { layers: Some(_) })).collect();
     if engine.recompute != RecomputeFreedom::AllOrNone {
         list.extend(counted);
+    }
+    if engine.offload {
+        list.extend(offloads(constraints, moves_activations));
     }
     list.retain(|recompute| recompute_allowed(*recompute, constraints));
     list.dedup();

@@ -112,8 +112,10 @@ impl Tree<'_, '_> {
         let lean =
             shardings.iter().max_by_key(|sharding| (sharding.zero_stage, Reverse(sharding.dp_replicate)));
         let Some(lean) = lean else { return false };
-        let modes = self.space.recomputes().iter().map(|recompute| Mode::of(*recompute));
-        let mode = modes.max_by_key(|mode| *mode as usize).unwrap_or(Mode::Keep);
+        let recomputes = self.space.recomputes();
+        let moves = mesh.pp == 1 && recomputes.iter().any(|own| matches!(own, Recompute::Offload { .. }));
+        let most = recomputes.iter().map(|own| Mode::of(*own)).max_by_key(|mode| *mode as usize);
+        let mode = if moves { None } else { Some(most.unwrap_or(Mode::Keep)) };
         let parallel = mesh.sharded(*lean);
         average_may_fit(self.problem, self.units, &parallel, f64::from(mesh.pp), mode)
     }
@@ -150,15 +152,19 @@ impl Tree<'_, '_> {
 
     /// The pipeline, with the fewest recomputed layers that may fit where they can be counted.
     fn first_pipeline(&self, pipeline: Pipeline, tables: &Tables) -> Option<Pipeline> {
-        let counted = pipeline.recompute == Recompute::Full { layers: None }
-            && !pipeline.per_stage
-            && self.space.freedom() != RecomputeFreedom::AllOrNone;
-        if !counted {
+        if !self.counts_layers(&pipeline, tables) {
             return Some(pipeline);
         }
-        let with = |layers: u32| Pipeline { recompute: Recompute::Full { layers: Some(layers) }, ..pipeline };
+        let with = |layers: u32| match pipeline.recompute {
+            Recompute::Offload { .. } => Pipeline { recompute: Recompute::Offload { layers }, ..pipeline },
+            _ => Pipeline { recompute: Recompute::Full { layers: Some(layers) }, ..pipeline },
+        };
         let may_fit = |layers: u32| self.layout(&with(layers), tables).some_split_may_fit();
+        let moves = matches!(pipeline.recompute, Recompute::Offload { .. });
         let (mut low, mut high) = (1, self.most_layers(&tables.mesh, pipeline.vpp));
+        if moves {
+            high = high.saturating_sub(1).max(1);
+        }
         if !may_fit(high) {
             return None;
         }
@@ -167,6 +173,17 @@ impl Tree<'_, '_> {
             if may_fit(middle) { high = middle } else { low = middle + 1 }
         }
         Some(with(low))
+    }
+
+    /// Whether the number of layers that a pipeline repeats or moves is to be found.
+    fn counts_layers(&self, pipeline: &Pipeline, tables: &Tables) -> bool {
+        match pipeline.recompute {
+            Recompute::Full { layers: None } => {
+                !pipeline.per_stage && self.space.freedom() != RecomputeFreedom::AllOrNone
+            }
+            Recompute::Offload { .. } => self.one_more(pipeline, tables).is_some(),
+            _ => false,
+        }
     }
 
     /// The most blocks a stage can have.
@@ -224,21 +241,27 @@ impl Tree<'_, '_> {
         expansion
     }
 
-    /// The same with one more layer recomputed.
+    /// The same with one more layer recomputed, or moved.
     fn one_layer_more(&self, tables: &Arc<Tables>, pipeline: &Pipeline, cutoff: f64) -> Option<(f64, Kind)> {
-        let Recompute::Full { layers: Some(layers) } = pipeline.recompute else { return None };
-        let mesh = &tables.mesh;
-        if layers >= self.most_layers(mesh, pipeline.vpp) {
-            return None;
-        }
-        let more = Pipeline { recompute: Recompute::Full { layers: Some(layers + 1) }, ..*pipeline };
-        let sharding = tables.shardings.first()?.sharding;
-        if !self.space.allows(&mesh.with(&more, sharding)) {
-            return None;
-        }
+        let more = self.one_more(pipeline, tables)?;
         let seconds = self.layout(&more, tables).pipeline_bound()?;
-        let bound = self.value_bound(seconds + tables.outside(), self.load(mesh, &tables.times));
+        let bound = self.value_bound(seconds + tables.outside(), self.load(&tables.mesh, &tables.times));
         (bound < cutoff).then(|| (bound, Kind::Pipeline(Arc::clone(tables), more)))
+    }
+
+    /// The pipeline with one more of the layers that it counts, if that may run.
+    fn one_more(&self, pipeline: &Pipeline, tables: &Tables) -> Option<Pipeline> {
+        let most = self.most_layers(&tables.mesh, pipeline.vpp);
+        let recompute = match pipeline.recompute {
+            Recompute::Full { layers: Some(layers) } if layers < most => {
+                Recompute::Full { layers: Some(layers + 1) }
+            }
+            Recompute::Offload { layers } if layers < most => Recompute::Offload { layers: layers + 1 },
+            _ => return None,
+        };
+        let more = Pipeline { recompute, ..*pipeline };
+        let sharding = tables.shardings.first()?.sharding;
+        self.space.allows(&tables.mesh.with(&more, sharding)).then_some(more)
     }
 }
 

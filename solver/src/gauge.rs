@@ -115,7 +115,11 @@ impl<'l, 'a, 'p> Gauge<'l, 'a, 'p> {
             Recompute::Full { layers } => layout.times.recomputed(&units, layers),
             _ => units.clone(),
         };
-        let (state, saved) = layout.bytes.stage(&units, &again, Mode::of(recompute));
+        let (state, mut saved) = layout.bytes.stage(&units, &again, Mode::of(recompute));
+        if let Recompute::Offload { layers } = recompute {
+            let moved = layout.times.recomputed(&units, Some(layers));
+            saved -= layout.bytes.stage(&moved, &moved, Mode::Keep).1;
+        }
         state + self.held[stage] * saved
     }
 

@@ -14,7 +14,7 @@ use crate::units::Units;
 use cluster_profiles::Bytes;
 use cost_models::memory::rank_memory;
 use cost_models::rules::ENGINES;
-use cost_models::{Optimizer, ParallelConfig, RankMemory, Runtime, Workload};
+use cost_models::{Optimizer, ParallelConfig, RankMemory, Recompute, Runtime, Workload};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
@@ -143,7 +143,8 @@ pub fn leanest(problem: &Problem) -> Option<Leanest> {
 }
 
 fn leanest_of(problem: &Problem, units: &Units, space: &SearchSpace, mesh: &Mesh) -> Option<Leanest> {
-    let recompute = space.recomputes().iter().copied().max()?;
+    let repeats = |recompute: &Recompute| !matches!(recompute, Recompute::Offload { .. });
+    let recompute = space.recomputes().iter().copied().filter(repeats).max()?;
     let sharding = space
         .shardings(mesh)
         .into_iter()

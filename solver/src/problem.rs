@@ -39,6 +39,8 @@ pub struct Problem<'a> {
     pub recompute: Option<RecomputeFreedom>,
     /// Whether optimizer state in host memory is proposed where nothing fits.
     pub offloads: bool,
+    /// Whether activations of some layers may wait in host memory, where the engine can.
+    pub moves_activations: bool,
 }
 
 /// A problem that has no answer, whatever the layouts.
@@ -73,6 +75,7 @@ impl<'a> Problem<'a> {
             nearest: true,
             recompute: None,
             offloads: false,
+            moves_activations: false,
         }
     }
 

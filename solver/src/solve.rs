@@ -76,6 +76,7 @@ pub fn space_of<'p>(problem: &'p Problem<'_>) -> SearchSpace<'p> {
     let engine = engine(&problem.runtime.name);
     SearchSpace::new(problem.facts(), engine, problem.cluster, &problem.constraints)
         .with_recompute(problem.recompute.unwrap_or(engine.recompute))
+        .with_offload(problem.moves_activations)
 }
 
 /// The best layout alone.

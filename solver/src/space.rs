@@ -50,9 +50,16 @@ impl<'a> SearchSpace<'a> {
         constraints: &'a Constraints,
     ) -> Self {
         let schedules = schedules(engine, constraints);
-        let recomputes = recomputes(engine, constraints);
+        let recomputes = recomputes(engine, constraints, false);
         let freedom = engine.recompute;
         Self { facts, engine, cluster, constraints, schedules, recomputes, freedom }
+    }
+
+    /// The same where activations may wait in host memory.
+    #[must_use]
+    pub fn with_offload(mut self, may_move: bool) -> Self {
+        self.recomputes = recomputes(self.engine, self.constraints, may_move);
+        self
     }
 
     /// The same where the launcher offers another recompute than its engine.
@@ -208,8 +215,9 @@ impl<'a> SearchSpace<'a> {
     #[must_use]
     pub fn layout_count(&self, mesh: &Mesh) -> u64 {
         let chunks = self.schedules_for(mesh).flat_map(|schedule| self.chunk_counts(schedule, mesh));
-        let pipelines: usize =
-            chunks.map(|vpp| if self.chooses_per_stage(mesh, vpp) { 1 } else { self.recomputes.len() }).sum();
+        let pipelines: usize = chunks
+            .map(|vpp| if self.chooses_per_stage(mesh, vpp) { 1 } else { self.recomputes_of(mesh).count() })
+            .sum();
         (self.shardings(mesh).len() * pipelines) as u64
     }
 
@@ -225,7 +233,14 @@ impl<'a> SearchSpace<'a> {
         if self.chooses_per_stage(mesh, vpp) {
             return vec![(Recompute::Full { layers: None }, true)];
         }
-        self.recomputes.iter().map(|&recompute| (recompute, false)).collect()
+        self.recomputes_of(mesh).map(|recompute| (recompute, false)).collect()
+    }
+
+    /// Activations are only moved where there is no pipeline.
+    fn recomputes_of(&self, mesh: &Mesh) -> impl Iterator<Item = Recompute> + '_ {
+        let single = mesh.pp == 1;
+        let known = self.recomputes.iter().copied();
+        known.filter(move |recompute| single || !matches!(recompute, Recompute::Offload { .. }))
     }
 
     /// Everything that can run on a mesh, each with the shardings it is legal with; the others are counted in `pruned`.

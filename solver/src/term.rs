@@ -192,10 +192,14 @@ fn cross_node(axis: &str) -> Option<Term> {
     grouped.then_some(Term::CrossNode(field))
 }
 
-/// `full` stands for any number of layers; `full:3` for exactly three.
+/// Any number of layers in host memory.
+pub(crate) const ANY_OFFLOAD: &str = "offload";
+
+/// `full` and `offload` stand for any number of layers; `full:3` for exactly three.
 pub(crate) fn recompute_matches(name: &str, recompute: Recompute) -> bool {
     match recompute {
         Recompute::Full { layers: Some(_) } => name == "full" || name == recompute.to_string(),
+        Recompute::Offload { .. } => name == ANY_OFFLOAD || name == recompute.to_string(),
         _ => name == recompute.to_string(),
     }
 }
@@ -207,7 +211,9 @@ fn named(field: Field, operator: &str, value: &str) -> Result<Term, String> {
     let names: Vec<String> = value.split('|').map(|name| name.trim().to_owned()).collect();
     for name in &names {
         if field == Field::Recompute {
-            name.parse::<Recompute>()?;
+            name.parse::<Recompute>()
+                .map(drop)
+                .or_else(|error| if name == ANY_OFFLOAD { Ok(()) } else { Err(error) })?;
         } else {
             name.parse::<cost_models::schedule::Schedule>().map_err(|error| error.to_string())?;
         }

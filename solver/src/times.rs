@@ -32,7 +32,8 @@ impl Mode {
     #[must_use]
     pub const fn of(recompute: Recompute) -> Self {
         match recompute {
-            Recompute::None => Self::Keep,
+            // How long a layer waits for copies depends on the others; here it does not.
+            Recompute::None | Recompute::Offload { .. } => Self::Keep,
             Recompute::Selective => Self::Selective,
             Recompute::Full { .. } => Self::Full,
         }

@@ -59,8 +59,15 @@ fn again(plan: Plan) -> Result<Plan, AppError> {
 
 fn of_flags(args: &EstimateArgs) -> Result<Plan, AppError> {
     let mut inputs = args.inputs.load()?;
-    if args.inputs.offload == Some(Offload::Optimizer) {
-        inputs = inputs.offloaded()?;
+    match args.inputs.offload {
+        Some(Offload::Optimizer) => inputs = inputs.offloaded()?,
+        Some(Offload::Activations | Offload::Any) => {
+            return Err(AppError::usage(
+                "--offload activations: an estimate needs the number of layers",
+                "state it as --recompute offload:LAYERS",
+            ));
+        }
+        Some(Offload::Never) | None => {}
     }
     let (parallel, stages) = args.layout.resolve(&inputs, args.inputs.gpus)?;
     if args.inputs.gpus.is_none() {

@@ -8,7 +8,7 @@ use super::layers::Job;
 use super::megatron::{self, Flag};
 use super::{Exported, Given, LaunchError, LaunchFile, Launcher, Question, ReadError, Setting};
 use crate::plan::Plan;
-use cost_models::{ModelSpec, ParallelConfig, Workload};
+use cost_models::{ModelSpec, ParallelConfig, Recompute, Workload};
 use std::collections::BTreeMap;
 
 /// The launcher.
@@ -40,6 +40,10 @@ impl Launcher for Bridge {
     }
 
     fn offloads_optimizer(&self) -> bool {
+        true
+    }
+
+    fn offloads_activations(&self) -> bool {
         true
     }
 
@@ -120,6 +124,7 @@ const LAYOUT: &[(&str, &str)] = &[
     ("--recompute-method", "model.recompute_method"),
     ("--recompute-num-layers", "model.recompute_num_layers"),
     ("--recompute-modules", "model.recompute_modules"),
+    ("--cpu-offloading-num-layers", "model.cpu_offloading_num_layers"),
 ];
 
 /// What recipes set unless they are told otherwise, where Megatron-LM's own default is another.
@@ -158,6 +163,7 @@ const DECIDED: &[&str] = &[
     "--recompute-method",
     "--recompute-num-layers",
     "--recompute-modules",
+    "--cpu-offloading-num-layers",
     "--moe-token-dispatcher-type",
     "--use-precision-aware-optimizer",
     "--optimizer-cpu-offload",
@@ -193,7 +199,10 @@ fn attention(flags: &[Flag]) -> String {
 
 fn extra(plan: &Plan) -> Vec<(String, String)> {
     let seq_len = plan.inputs.workload.seq_len.to_string();
-    vec![("model.seq_length".to_owned(), seq_len.clone()), ("dataset.seq_length".to_owned(), seq_len)]
+    let moves = matches!(plan.parallel.recompute, Recompute::Offload { .. });
+    let switch = moves.then(|| ("model.cpu_offloading".to_owned(), "True".to_owned()));
+    let lengths = ["model.seq_length", "dataset.seq_length"].map(|name| (name.to_owned(), seq_len.clone()));
+    lengths.into_iter().chain(switch).collect()
 }
 
 /// `name=value`, also with spaces around the sign as in Python.

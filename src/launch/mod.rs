@@ -26,7 +26,7 @@ use crate::offload;
 use crate::plan::Plan;
 use cost_models::rules::RecomputeFreedom;
 use cost_models::runtime::RuntimeFacts;
-use cost_models::{ModelSpec, ParallelConfig, Runtime, RuntimeError, Workload};
+use cost_models::{ModelSpec, ParallelConfig, Recompute, Runtime, RuntimeError, Workload};
 use document::Document;
 use flags::FlagSet;
 use layers::{Job, Layer, Seats, Start};
@@ -110,6 +110,11 @@ pub trait Launcher: Sync {
 
     /// Whether it can keep the optimizer's state in host memory.
     fn offloads_optimizer(&self) -> bool {
+        false
+    }
+
+    /// Whether it can keep activations of some layers in host memory.
+    fn offloads_activations(&self) -> bool {
         false
     }
 
@@ -224,11 +229,11 @@ pub fn folder(
         None => Ok(seats),
     });
     let exported = launcher.export(plan);
-    let held = offload::is_used(&plan.inputs) && !launcher.offloads_optimizer();
-    let (Ok(seats), Ok(exported), false) = (&seats, &exported, held) else {
+    let held = held_elsewhere(plan, launcher);
+    let (Ok(seats), Ok(exported), true) = (&seats, &exported, held.is_empty()) else {
         let own = exported.err().map(|error| error.reasons).unwrap_or_default();
         let mut reasons: Vec<String> = own.into_iter().chain(seats.err().unwrap_or_default()).collect();
-        reasons.extend(held.then(|| "optimizer state in host memory".to_owned()));
+        reasons.extend(held);
         reasons.dedup();
         return Err(fail(reasons));
     };
@@ -240,6 +245,16 @@ pub fn folder(
         }
     }
     Ok(files)
+}
+
+/// What a plan keeps in host memory and the launcher cannot.
+fn held_elsewhere(plan: &Plan, launcher: &dyn Launcher) -> Vec<String> {
+    let optimizer = offload::is_used(&plan.inputs) && !launcher.offloads_optimizer();
+    let moved = plan.stages.0.iter().any(|stage| matches!(stage.recompute, Recompute::Offload { .. }));
+    let activations = moved && !launcher.offloads_activations();
+    let reasons =
+        [(optimizer, "optimizer state in host memory"), (activations, "activations in host memory")];
+    reasons.into_iter().filter(|(held, _)| *held).map(|(_, reason)| reason.to_owned()).collect()
 }
 
 /// The launcher called `name`.

@@ -90,7 +90,7 @@ fn repeated(context: &LayerContext, block: &Block, recompute: Recompute, passes:
     let modules = context.runtime.facts.recompute_modules;
     let share = context.runtime.facts.recompute_every.map_or(1.0, |every| 1.0 / f64::from(every.max(1)));
     match recompute {
-        Recompute::None => PassCost::default(),
+        Recompute::None | Recompute::Offload { .. } => PassCost::default(),
         Recompute::Full { .. } => passes.forward * share,
         Recompute::Selective if share < 1.0 => passes.forward * share,
         Recompute::Selective if modules.any() => repeated_modules(context, block),

@@ -31,11 +31,11 @@ pub struct LayerMemory {
 }
 
 impl LayerMemory {
-    /// Saved bytes per microbatch under `recompute`; for [`Recompute::Full`] of a layer that is among the recomputed.
+    /// Saved bytes per microbatch under `recompute`, wherever they wait; for [`Recompute::Full`] of a layer that is among the recomputed.
     #[must_use]
     pub fn saved_bytes(&self, recompute: Recompute) -> Bytes {
         match recompute {
-            Recompute::None => self.saved,
+            Recompute::None | Recompute::Offload { .. } => self.saved,
             Recompute::Selective => self.saved_selective,
             Recompute::Full { .. } => self.saved_full,
         }
@@ -45,7 +45,7 @@ impl LayerMemory {
     #[must_use]
     pub fn transient_bytes(&self, recompute: Recompute) -> Bytes {
         match recompute {
-            Recompute::None => self.transient,
+            Recompute::None | Recompute::Offload { .. } => self.transient,
             Recompute::Selective => self.transient + self.replayed(),
             Recompute::Full { .. } => self.transient_recomputed,
         }

@@ -6,6 +6,7 @@ use super::in_flight::{InFlight, placement};
 use super::layer::LayerMemory;
 use super::peak::RankPeak;
 use crate::model::Layer;
+use crate::offload::most_held;
 use crate::parallel::Recompute;
 use crate::schedule::{Placement, Vocabulary};
 use crate::sharding::StateBytes;
@@ -92,7 +93,17 @@ impl<'a> MemoryTable<'a> {
             let layer = self.layers.get(index)?;
             Some(if self.offloaded(block, blocks) { 0.0 } else { layer.saved_bytes(recompute).get() })
         });
-        saved.sum()
+        saved.sum::<f64>() - self.away(stage)
+    }
+
+    /// What of a stage's saved bytes is in host memory when it holds most.
+    fn away(&self, stage: &Stage) -> f64 {
+        let Recompute::Offload { layers } = stage.recompute else { return 0.0 };
+        let blocks =
+            stage.layer_range().filter(|&index| self.context.layer(index).is_some_and(Layer::can_move));
+        let saved: Vec<f64> =
+            blocks.filter_map(|index| self.layers.get(index)).map(|layer| layer.saved.get()).collect();
+        saved.iter().sum::<f64>() - most_held(&saved, layers as usize)
     }
 
     /// Bytes a microbatch in flight holds of a stage: what is saved, and what passes of a split output layer keep.

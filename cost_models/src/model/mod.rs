@@ -87,6 +87,12 @@ impl Layer {
     pub const fn can_recompute(&self) -> bool {
         matches!(self, Self::Block(_) | Self::Mtp(_) | Self::Custom(_))
     }
+
+    /// Whether its saved activations can wait in host memory.
+    #[must_use]
+    pub const fn can_move(&self) -> bool {
+        matches!(self, Self::Block(_) | Self::Custom(_))
+    }
 }
 
 /// A transformer block.

@@ -41,6 +41,8 @@ pub struct Engine {
     pub stages: StageFreedom,
     /// Recompute it offers.
     pub recompute: RecomputeFreedom,
+    /// Whether saved activations of some layers can wait in host memory.
+    pub offload: bool,
     /// Whether it has pipeline parallelism.
     pub pipeline: bool,
     /// Whether it has tensor parallelism.
@@ -110,6 +112,7 @@ const MEGATRON_RULES: Rules = rules![
     CHUNKS_NEED_RANKS,
     INTERLEAVED_GROUPS,
     COMBINED,
+    OFFLOAD,
     STAGES,
 ];
 
@@ -173,6 +176,7 @@ const BASE: Engine = Engine {
     groups: GroupRule::Megatron,
     stages: StageFreedom::Own,
     recompute: RecomputeFreedom::Layers,
+    offload: false,
     pipeline: true,
     tensor: true,
     context: false,
@@ -189,6 +193,7 @@ pub const ENGINES: &[Engine] = &[
         name: "megatron-core",
         schedules: WITH_COMBINED,
         stages: StageFreedom::Listed,
+        offload: true,
         context: true,
         expert: true,
         expert_tensor: true,

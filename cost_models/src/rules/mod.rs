@@ -144,6 +144,12 @@ const MISSING: &[Missing] = &[
         },
         hint: |_| Some("recompute full or none works".to_owned()),
     },
+    Missing {
+        id: "E10",
+        what: "activations in host memory",
+        used: |engine, p| !engine.offload && matches!(p.recompute, Recompute::Offload { .. }),
+        hint: |_| Some("recompute none, selective or full works".to_owned()),
+    },
 ];
 
 /// Every rule a run breaks: the engine's on its degrees, the schedule's on its sizes, and the stage map's.

@@ -57,6 +57,23 @@ pub const COMBINED: Rule = Rule {
     },
 };
 
+/// Megatron's `--cpu-offloading-num-layers` (`transformer_config.py`).
+pub const OFFLOAD: Rule = Rule {
+    id: "R4",
+    statement: "activations wait in host memory only with pp 1, and of at least one and not all layers",
+    axis: Axis::Pp,
+    holds: |f, p| match p.recompute {
+        Recompute::Offload { layers } => {
+            p.pp == 1
+                && p.vpp == 1
+                && p.schedule != "combined-1f1b"
+                && (1..f.blocks).contains(&u64::from(layers))
+        }
+        _ => true,
+    },
+    clash: |f, p| format!("{} of {} layers with pp {}, {}", p.recompute, f.blocks, p.pp, p.schedule),
+};
+
 /// Every stage has something to do.
 pub const STAGES: Rule = Rule {
     id: "P9",

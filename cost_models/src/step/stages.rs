@@ -3,12 +3,14 @@
 use super::data_parallel::sharded_exposure;
 use super::error::StepError;
 use crate::layer_cost::{LayerContext, LayerCost, PassCost, Passes, RankParameters, layer_cost};
+use crate::memory::MemoryContext;
 use crate::model::Layer;
+use crate::offload::{CopiedLayer, shared_rate, waits};
 use crate::parallel::Recompute;
 use crate::run::TrainingRun;
 use crate::sites::{Site, Sites};
 use crate::stages::Stage;
-use cluster_profiles::{Bytes, Seconds};
+use cluster_profiles::{Bytes, BytesPerSecond, Seconds};
 use std::sync::Arc;
 
 /// One microbatch through one stage on one rank.
@@ -178,7 +180,36 @@ impl LayerTable<'_, '_> {
             let layer_cost = self.layer(context, &layer, recompute);
             cost.add(&layer_cost);
         }
+        if let Recompute::Offload { layers } = stage.recompute {
+            let [forward, backward] = self.copy_waits(stage, layers);
+            cost.passes.forward.host += forward;
+            cost.passes.input_gradient.host += backward;
+        }
         cost
+    }
+
+    /// Seconds that a microbatch waits for copies of its activations, in forward and backward.
+    fn copy_waits(&mut self, stage: &Stage, moved: u32) -> [Seconds; 2] {
+        let run = self.run;
+        let context =
+            MemoryContext::new(run.model, run.cluster, run.workload, run.runtime, run.parallel).ok();
+        let nodes = || run.cluster.groups.iter().map(|group| &group.node);
+        let slowest = nodes().map(shared_rate).min_by(|a, b| a.get().total_cmp(&b.get()));
+        let rate = slowest.unwrap_or(BytesPerSecond(f64::INFINITY));
+        let latency = nodes().map(|node| node.host.latency).fold(Seconds::ZERO, Seconds::max);
+        let place = self.of_rank.get(stage.rank as usize).copied().unwrap_or(0);
+        let mut layers: Vec<CopiedLayer> = Vec::new();
+        for index in stage.layer_range() {
+            let Some(layer) = run.model.layers.get(index).copied().filter(Layer::can_move) else { continue };
+            let saved = context.as_ref().map_or(Bytes::ZERO, |context| context.layer_memory(index).saved);
+            let cost = self.layer(place, &layer, Recompute::None);
+            layers.push(CopiedLayer {
+                forward: cost.forward.total().get(),
+                backward: cost.backward().total().get(),
+                copy: (latency + saved / rate).get(),
+            });
+        }
+        waits(&layers, moved as usize)
     }
 
     /// One rank's share of a head that all ranks split: what the slowest takes.

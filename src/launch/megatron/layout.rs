@@ -154,5 +154,6 @@ fn recompute(wanted: Recompute) -> Vec<Flag> {
         ],
         Recompute::Full { layers: None } => full("uniform", 1),
         Recompute::Full { layers: Some(layers) } => full("block", layers),
+        Recompute::Offload { layers } => vec![Flag::value("--cpu-offloading-num-layers", layers)],
     }
 }

@@ -51,6 +51,10 @@ impl Launcher for Megatron {
         true
     }
 
+    fn offloads_activations(&self) -> bool {
+        true
+    }
+
     fn export(&self, plan: &Plan) -> Result<Exported, LaunchError> {
         Ok(folder(plan, &flags(plan)?))
     }

@@ -8,7 +8,7 @@ use cost_models::runtime::{
     AttentionKernel, CudaGraph, ExpertDispatcher, ExpertTraits, MemoryTraits, RecomputeModule, RuntimeFacts,
     TensorOverlap,
 };
-use cost_models::{Dtype, ModelSpec, Optimizer, ParallelConfig, Runtime, RuntimeError, Workload};
+use cost_models::{Dtype, ModelSpec, Optimizer, ParallelConfig, Recompute, Runtime, RuntimeError, Workload};
 
 /// One optimizer step.
 pub(super) fn workload(flags: &FlagSet, parallel: &ParallelConfig) -> Workload {
@@ -64,13 +64,16 @@ pub(super) fn runtime(
     workload: &Workload,
     gpu: &Gpu,
     model: &ModelSpec,
+    parallel: &ParallelConfig,
 ) -> Result<Runtime, RuntimeError> {
     let mut runtime = Runtime::named("megatron-core")?;
     runtime.attention = attention(flags, workload, gpu);
     runtime.facts.capacity_factor = flags
         .real("--moe-expert-capacity-factor")
         .filter(|_| flags.has("--moe-pad-expert-input-to-capacity"));
-    runtime.facts.offloaded_layers = flags.count("--cpu-offloading-num-layers").map_or(0, |n| n as u32);
+    if !matches!(parallel.recompute, Recompute::Offload { .. }) {
+        runtime.facts.offloaded_layers = flags.count("--cpu-offloading-num-layers").map_or(0, |n| n as u32);
+    }
     traffic(flags, &mut runtime.facts);
     let memory = &mut runtime.memory;
     state(flags, memory);

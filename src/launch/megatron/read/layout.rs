@@ -44,7 +44,7 @@ pub(super) fn layout(flags: &FlagSet, world_size: u64, model: &ModelSpec) -> (Pa
     let blocks = model.blocks().count() as u64;
     let split = split(flags, blocks, pp);
     let vpp = chunks(flags, blocks, pp, &split);
-    let recompute = recompute(flags);
+    let recompute = recompute(flags, pp, blocks);
     let ep = flags.degree("--expert-model-parallel-size");
     // Where the flag is not allowed the flags' own rule says so.
     let combined = flags.has("--overlap-moe-expert-parallel-comm")
@@ -148,11 +148,14 @@ fn chunks(flags: &FlagSet, blocks: u64, pp: u32, split: &Split) -> u32 {
     chunks.unwrap_or_else(|| flags.degree("--num-virtual-stages-per-pipeline-rank")).max(1)
 }
 
-fn recompute(flags: &FlagSet) -> Recompute {
+/// Activations are moved where Megatron-LM does it; where it refuses to, the flags' own rule says so.
+fn recompute(flags: &FlagSet, pp: u32, blocks: u64) -> Recompute {
+    let moved =
+        flags.count("--cpu-offloading-num-layers").filter(|layers| pp == 1 && (1..blocks).contains(layers));
     let layers = flags.at_most("--recompute-num-layers", 1 << 16).map(|n| n as u32);
     match (flags.text("--recompute-granularity"), flags.text("--recompute-method")) {
         (None, _) if flags.has("--recompute-activations") => Recompute::Selective,
-        (None, _) => Recompute::None,
+        (None, _) => moved.map_or(Recompute::None, |layers| Recompute::Offload { layers: layers as u32 }),
         (Some("selective"), _) => Recompute::Selective,
         (Some("full"), Some("block")) => Recompute::Full { layers },
         (Some("full"), _) => Recompute::Full { layers: None },

@@ -101,7 +101,7 @@ fn parts(
     };
     let (parallel, split) = layout::layout(flags, world_size, &model);
     let workload = engine::workload(flags, &parallel);
-    let runtime = engine::runtime(flags, &workload, gpu, &model)?;
+    let runtime = engine::runtime(flags, &workload, gpu, &model, &parallel)?;
     Ok(Parts { model, parallel, split, workload, runtime })
 }
 
