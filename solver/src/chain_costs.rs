@@ -5,6 +5,7 @@ use crate::partition::{StageCosts, StageTimes};
 use crate::strategy::choose;
 use cost_models::Recompute;
 use cost_models::memory::MemoryTable;
+use cost_models::schedule::ScheduleKind;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -34,6 +35,28 @@ impl StageCosts for ChainCosts<'_, '_> {
             return None;
         }
         Some(self.stage_times(&layers, layout.repeated()))
+    }
+
+    /// In 1F1B a rank's first backward waits for the first microbatch to go through all stages behind it and back, and after
+    /// its last forward that microbatch goes the same way: what lies behind counts twice. In between, the rank works on all
+    /// microbatches but those it holds, and on one more in its first forward and its last backward.
+    fn span(&self, stage: usize, layers: &Range<usize>, times: StageTimes) -> f64 {
+        let layout = &self.leaf.layout;
+        let (ranks, microbatches) = (layout.mesh.pp as usize, layout.mesh.num_microbatches as f64);
+        let held = (ranks - stage) as f64;
+        let is_1f1b = layout.pipeline.schedule.kind == ScheduleKind::OneFOneB && layout.has_whole_loop();
+        if !is_1f1b || held >= microbatches {
+            return 0.0;
+        }
+        let hops = 2.0 * layout.hop() * (ranks - 1 - stage) as f64;
+        let after = layers.end..layout.times.len();
+        // Where layers are counted, they may be repeated in other stages.
+        let repeated = match layout.repeated() {
+            Recompute::Full { layers: Some(_) } => layout.surely_repeated(),
+            other => other,
+        };
+        let behind = layout.times.work(&after, repeated) + hops;
+        (microbatches - held + 1.0) * times.work + 2.0 * behind
     }
 
     /// Bytes of a stage only grow with its layers.
