@@ -42,6 +42,7 @@ pub mod fit;
 pub mod inputs;
 pub mod launch;
 pub mod limits;
+mod link_warnings;
 pub mod offload;
 pub mod pareto;
 pub mod plan;

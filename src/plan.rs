@@ -6,6 +6,7 @@
 use crate::error::AppError;
 use crate::inputs::Inputs;
 use crate::limits::LauncherLimits;
+use crate::link_warnings;
 use crate::replan::Replan;
 use cluster_profiles::Cluster;
 use cost_models::grid::{self, Coordinates};
@@ -19,9 +20,6 @@ pub const SCHEMA: &str = "meshwright.plan/1";
 
 /// Most ranks a plan may have.
 const MOST_RANKS: u64 = 1 << 24;
-
-/// Broken links that a plan names.
-const MOST_BROKEN: usize = 8;
 
 /// A layout with its inputs and its prediction.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -127,41 +125,6 @@ impl Placement {
     }
 }
 
-/// What a plan says of broken links between the hosts that it uses.
-fn broken_links(cluster: &Cluster) -> Option<String> {
-    if !cluster.links.iter().any(|link| link.broken) {
-        return None;
-    }
-    let hosts: BTreeSet<String> = cluster.host_names().into_iter().collect();
-    let under = |leaf: &str| cluster.leaves.iter().any(|set| set.name == leaf && any_of(&set.hosts, &hosts));
-    let broken = cluster.links.iter().filter(|link| link.broken);
-    let texts = broken.filter_map(|link| {
-        let [from, to] = &link.between;
-        let ends = [hosts.contains(from), hosts.contains(to)];
-        let rail = link.rail.map(|rail| format!(" (NIC {rail})")).unwrap_or_default();
-        match ends {
-            [true, true] => Some(format!("{from} to {to}")),
-            [true, false] => Some(format!("{from}{rail}")),
-            [false, true] => Some(format!("{to}{rail}")),
-            [false, false] => (under(from) || under(to)).then(|| format!("{from} to {to}{rail}")),
-        }
-    });
-    // A pair is often stated in both directions.
-    let texts: Vec<String> = texts.collect::<BTreeSet<_>>().into_iter().collect();
-    let more = texts.len().saturating_sub(MOST_BROKEN);
-    let tail = if more > 0 { format!(" and {more} more") } else { String::new() };
-    (!texts.is_empty()).then(|| {
-        format!(
-            "links are broken between hosts of this plan: {}{tail}; fewer --gpus leave such hosts out, --lost names them",
-            texts[..texts.len() - more].join(", ")
-        )
-    })
-}
-
-fn any_of(some: &[String], of: &BTreeSet<String>) -> bool {
-    some.iter().any(|one| of.contains(one))
-}
-
 /// What says that a document is a plan.
 #[derive(Deserialize)]
 struct Head {
@@ -177,7 +140,7 @@ impl Plan {
         stages: StageMap,
         mut estimate: Estimate,
     ) -> Self {
-        estimate.warnings.extend(broken_links(&inputs.cluster));
+        estimate.warnings.extend(link_warnings::of(&inputs.cluster));
         inputs.available = None;
         inputs.whole = None;
         let model = &inputs.model;

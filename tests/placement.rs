@@ -144,6 +144,23 @@ fn a_host_with_one_dead_interface_is_left_out_where_there_is_a_spare_and_named_w
     assert!(warnings.contains("links are broken between hosts of this plan: h2 (NIC 3);"), "{warnings}");
 }
 
+#[test]
+fn a_slow_host_that_is_used_is_named_with_the_way_to_do_without() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let base = std::fs::read_to_string(profile("slow-pair.toml")).expect("a profile");
+    let base = base.split("[[links]]").next().expect("a start");
+    let slow =
+        format!("{base}\n[[links]]\nbetween = [\"h2\", \"leaf0\"]\nbandwidth = \"1 GB/s\"\nsource = \"x\"\n");
+    std::fs::write(folder.path().join("slow.toml"), slow).expect("written");
+    let all = plan("llama-3.1-8b", "slow.toml", &["--global-batch", "56"], folder.path());
+    let warnings = all["warnings"].to_string();
+    assert!(warnings.contains("h2: no link to another host is faster than 1.0 GB/s"), "{warnings}");
+    let without = ["--global-batch", "56", "--lost", "h2"];
+    let fewer = plan("llama-3.1-8b", "slow.toml", &without, folder.path());
+    assert!(!fewer["warnings"].to_string().contains("no link"), "{}", fewer["warnings"]);
+    assert!(fewer["step_time_seconds"].as_f64() < all["step_time_seconds"].as_f64());
+}
+
 /// Rates of 64 hosts in four leaves: two hosts with a slow network interface, a leaf with slow uplinks, a dead pair.
 fn pairs_with_faults() -> String {
     let mut csv = "from,to,rail,bandwidth_gb_per_second\n".to_owned();
