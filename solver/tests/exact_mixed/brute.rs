@@ -61,10 +61,12 @@ pub fn divisors(number: u64) -> Vec<u64> {
 pub fn degrees(problem: &Problem) -> Vec<ParallelConfig> {
     let facts = Facts::new(problem.model, problem.cluster, problem.workload);
     let engine = engine(&problem.runtime.name);
+    // GPUs of several kinds form no tensor-parallel group; those of one kind may, over nodes too.
     let node = problem.cluster.groups.iter().map(|group| u64::from(group.node.gpus)).min().unwrap_or(1);
+    let most_tp = if problem.cluster.is_homogeneous() { facts.world } else { node };
     let recomputes = [Recompute::None, Recompute::Selective, Recompute::Full { layers: None }];
     let mut list = Vec::new();
-    for tp in divisors(facts.world).into_iter().filter(|tp| *tp <= node) {
+    for tp in divisors(facts.world).into_iter().filter(|tp| *tp <= most_tp) {
         for pp in divisors(facts.world / tp) {
             let dp = facts.world / tp / pp;
             for (micro, replicas, zero) in data_parallel(dp, facts.global_batch) {
