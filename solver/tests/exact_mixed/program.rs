@@ -61,7 +61,10 @@ pub fn integer_program(problem: &Problem) -> Option<f64> {
         let alone: Vec<Problem> = clusters.iter().enumerate().map(alone).collect();
         let mut degrees = degrees(&own);
         degrees.retain(|parallel| parallel.pp as usize <= units.len());
-        let key = |own: &ParallelConfig| (own.pp, own.micro_batch_size, format!("{:?}", own.recompute));
+        let key = |own: &ParallelConfig| {
+            let recompute = format!("{:?}", own.recompute);
+            (own.pp, own.tp, own.sequence_parallel, own.micro_batch_size, recompute)
+        };
         degrees.sort_by_key(key);
         for shardings in degrees.chunk_by(|a, b| key(a) == key(b)) {
             let first = ParallelConfig { zero_stage: 0, ..shardings[0].clone() };
