@@ -83,7 +83,7 @@ fn headline(plan: &Plan) -> Markup {
             ("most runs of this kind", format!("{} to {}", seconds(low), seconds(high))),
             ("tokens/s/GPU", grouped(estimate.tokens_per_second_per_gpu.round() as u64)),
             ("MFU", format!("{} %", significant(estimate.model_flops_utilization * 100.0))),
-            ("bubble", format!("{} %", significant(estimate.bubble_fraction * 100.0))),
+            ("idle, mean of ranks", format!("{} %", significant(estimate.bubble_fraction * 100.0))),
             ("peak memory", format!("{} of {} GiB", gib(room.memory.peak_bytes), gib(room.capacity))),
         ]))
         @if !estimate.fits { p.bad { "This layout does not fit the memory limit." } }
