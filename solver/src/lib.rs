@@ -35,6 +35,7 @@
 
 mod any_split;
 pub mod bound;
+mod by_order;
 pub mod bytes;
 pub mod certificate;
 mod chain_costs;

@@ -1,5 +1,6 @@
 //! Nodes of the search tree, in the order they are looked at.
 
+use crate::by_order::compare_by_order;
 use crate::mesh::{Mesh, Pipeline};
 use crate::tables::Tables;
 use std::cmp::Ordering;
@@ -54,16 +55,4 @@ impl Ord for Node {
     }
 }
 
-impl PartialOrd for Node {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for Node {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other) == Ordering::Equal
-    }
-}
-
-impl Eq for Node {}
+compare_by_order!(Node);

@@ -1,6 +1,6 @@
 //! How a caller watches and stops a search.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Where a search stands.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -42,12 +42,17 @@ impl Patience<'_> {
         self.observer.cancelled() || self.deadline.is_some_and(|deadline| Instant::now() >= deadline)
     }
 
+    /// What is left of the time.
+    #[must_use]
+    pub fn left(&self) -> Option<Duration> {
+        self.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()))
+    }
+
     /// The same observer with a share of the time that is left.
     #[must_use]
     pub fn share(&self, share: f64) -> Self {
-        let now = Instant::now();
-        let part = |deadline: Instant| now + deadline.saturating_duration_since(now).mul_f64(share);
-        Self { deadline: self.deadline.map(part), ..*self }
+        let deadline = self.left().map(|left| Instant::now() + left.mul_f64(share));
+        Self { deadline, ..*self }
     }
 }
 

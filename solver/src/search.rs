@@ -8,11 +8,10 @@ use crate::layer_works::LayerWorks;
 use crate::leaf::{Candidate, Goal};
 use crate::mesh::Mesh;
 use crate::node::{Kind, Node};
-use crate::observer::{Observer, Patience, Progress};
+use crate::observer::{Patience, Progress};
 use crate::space::Pruned;
 use rayon::prelude::*;
 use std::collections::{BTreeMap, BinaryHeap};
-use std::time::Instant;
 
 /// Nodes per batch.
 const BATCH: usize = 16;
@@ -29,20 +28,12 @@ pub type Class = (u32, u32, u32, u32, u32);
 
 /// When to stop.
 pub struct Limits<'a> {
-    /// Watches and cancels.
-    pub observer: &'a dyn Observer,
-    /// The clock's limit.
-    pub deadline: Option<Instant>,
+    /// Who may stop it, and the clock.
+    pub patience: Patience<'a>,
     /// Classes to rank.
     pub top: usize,
     /// Values from here on do not matter.
     pub cutoff: f64,
-}
-
-impl Limits<'_> {
-    fn reached(&self) -> bool {
-        Patience { observer: self.observer, deadline: self.deadline }.is_over()
-    }
 }
 
 /// What a search found.
@@ -116,8 +107,8 @@ pub fn search(tree: &Tree, limits: &Limits) -> Found {
         for ((node, _), expansion) in batch.iter().zip(expansions) {
             state.merge(node.kind.mesh(), expansion);
         }
-        limits.observer.progress(state.progress());
-        stopped = limits.reached();
+        limits.patience.observer.progress(state.progress());
+        stopped = limits.patience.is_over();
     }
     state.finish(stopped, bounded)
 }
@@ -128,7 +119,7 @@ impl State {
         let able = self.meshes_that_may_fit(tree, meshes, limits);
         self.first_plan(tree, able.as_deref().unwrap_or(meshes));
         let Some(meshes) = able else { return false };
-        let Some(works) = LayerWorks::new(tree, &meshes, || limits.reached()) else { return false };
+        let Some(works) = LayerWorks::new(tree, &meshes, || limits.patience.is_over()) else { return false };
         for mesh in &meshes {
             let bound = tree.mesh_bound(mesh, works.of(mesh));
             self.push(bound, Kind::Mesh(*mesh));
@@ -142,7 +133,7 @@ impl State {
         let groups: Vec<&[Mesh]> = meshes.chunk_by(|a, b| same_grid(a) == same_grid(b)).collect();
         let mut able = Vec::new();
         for chunk in groups.chunks(CHUNK) {
-            if limits.reached() {
+            if limits.patience.is_over() {
                 return None;
             }
             let fitting = |group: &&[Mesh]| group.partition_point(|mesh| tree.average_may_fit(mesh));

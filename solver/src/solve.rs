@@ -105,7 +105,7 @@ pub(crate) fn run(
     let units = Units::new(problem.model);
     let space = space_of(problem);
     let tree = Tree { problem, units: &units, space: &space };
-    search(&tree, &Limits { observer, deadline, top: problem.top, cutoff })
+    search(&tree, &Limits { patience: Patience { observer, deadline }, top: problem.top, cutoff })
 }
 
 /// Searches clusters of rising size and keeps the best.

@@ -1,5 +1,6 @@
 //! Complete splits in the order of their bound.
 
+use crate::by_order::compare_by_order;
 use crate::partition::{SplitTable, StageCosts, StageTimes};
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -84,19 +85,7 @@ impl Ord for Partial {
     }
 }
 
-impl PartialOrd for Partial {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for Partial {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other) == Ordering::Equal
-    }
-}
-
-impl Eq for Partial {}
+compare_by_order!(Partial);
 
 /// Costs whose first look at a stage is the dearer one.
 struct Confirmed<'a, C>(&'a C);

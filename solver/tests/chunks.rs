@@ -3,6 +3,8 @@
 
 #![allow(clippy::expect_used, clippy::unwrap_used, clippy::panic)]
 
+mod random;
+
 use cluster_profiles::{Bytes, Cluster, Precision, catalog};
 use cost_models::model::{CustomLayer, Layer};
 use cost_models::rules::{Facts, engine};
@@ -10,21 +12,14 @@ use cost_models::schedule::Placement;
 use cost_models::{
     ModelSpec, Optimizer, ParallelConfig, Recompute, Runtime, TrainingRun, Workload, estimate,
 };
+use random::Random;
 use serde_json::json;
 use solver::families::{Slack, balanced};
 use solver::splits::stage_map;
 use solver::units::Units;
 use solver::{Constraints, Outcome, Problem, Silent, Solution, solve};
 
-/// A linear congruential generator: the same problems on every run.
-struct Random(u64);
-
 impl Random {
-    fn below(&mut self, high: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % high.max(1)
-    }
-
     fn layer(&mut self) -> Layer {
         let milliseconds = |value: u64| value as f64 * 1e-3;
         Layer::Custom(CustomLayer {

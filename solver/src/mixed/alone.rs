@@ -3,14 +3,14 @@
 use super::Plan;
 use super::queue::Limits;
 use crate::leaf::Candidate;
-use crate::observer::{Observer, Patience};
+use crate::observer::Observer;
 use crate::placement::even_twin;
 use crate::problem::{Problem, ProblemError};
 use crate::solution::{Outcome, Solution};
 use crate::solve::{answer, find, solve};
 use crate::space::Pruned;
 use cost_models::sites::Network;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// What came of one kind alone.
 #[derive(Debug, Default)]
@@ -51,19 +51,17 @@ pub fn plan(problem: &Problem, limits: &Limits, cutoff: f64) -> Alone {
         twin = even_twin(problem.cluster, best);
         &Problem { cluster: &twin, ..problem.clone() }
     };
-    let (cluster, found) = find(own, limits.observer, limits.deadline, cutoff);
+    let (cluster, found) = find(own, limits.patience.observer, limits.patience.deadline, cutoff);
     let stopped = found.stopped;
     if found.best.is_empty() && (cutoff.is_finite() || stopped) {
         let (bound, considered, simulated) = (found.bound, found.considered, found.simulated);
         return Alone { bound, considered, pruned: found.pruned, simulated, stopped, ..Alone::default() };
     }
     let outcome = if even {
-        let patience = Patience { observer: limits.observer, deadline: limits.deadline };
-        Ok(answer(problem, cluster, found, patience))
+        Ok(answer(problem, cluster, found, limits.patience))
     } else {
-        let now = Instant::now();
-        let left = limits.deadline.map(|deadline| deadline.saturating_duration_since(now));
-        solve(&Problem { time_limit: left, ..problem.clone() }, limits.observer)
+        let left = limits.patience.left();
+        solve(&Problem { time_limit: left, ..problem.clone() }, limits.patience.observer)
     };
     match outcome {
         Ok(Outcome::Solved(solution)) => {

@@ -1,6 +1,7 @@
 //! Stages with their types and layers in the order of their bound.
 
 use super::table::{Program, Step, Table};
+use crate::by_order::compare_by_order;
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 use std::rc::Rc;
@@ -95,19 +96,7 @@ impl Ord for Partial {
     }
 }
 
-impl PartialOrd for Partial {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for Partial {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other) == Ordering::Equal
-    }
-}
-
-impl Eq for Partial {}
+compare_by_order!(Partial);
 
 /// Partial choices continued without one becoming complete, after which the table is filled again with the true memory.
 const MOST_DEAD_ENDS: usize = 256;

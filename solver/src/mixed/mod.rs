@@ -88,9 +88,9 @@ pub fn solve(
     let single = problems.iter().filter(|own| own.cluster.is_homogeneous());
     let mut tried =
         Tried { plans: single.filter_map(|own| alone::first(own, observer)).collect(), ..Tried::default() };
-    let limits = Limits { observer, deadline, cutoff: tried.best() };
-    tried.search(&sets, &problems, &limits);
     let patience = Patience { observer, deadline };
+    let limits = Limits { patience, cutoff: tried.best() };
+    tried.search(&sets, &problems, &limits);
     let stopped = tried.stopped && patience.is_over();
     let (considered, pruned, refusal) = (tried.considered, tried.pruned.clone(), tried.refusal.take());
     match (tried.answer(problem), refusal) {

@@ -1,31 +1,17 @@
 //! What may be looked at next, and until when.
 
 use super::part::Layout;
+use crate::by_order::compare_by_order;
 use crate::mesh::Mesh;
-use crate::observer::Observer;
+use crate::observer::Patience;
 use std::cmp::Ordering;
-use std::time::{Duration, Instant};
 
 /// When to stop.
 pub struct Limits<'a> {
-    /// Watches and cancels.
-    pub observer: &'a dyn Observer,
-    /// The clock's limit.
-    pub deadline: Option<Instant>,
+    /// Who may stop it, and the clock.
+    pub patience: Patience<'a>,
     /// Values from here on do not matter.
     pub cutoff: f64,
-}
-
-impl Limits<'_> {
-    /// Whether to answer now.
-    pub fn reached(&self) -> bool {
-        self.observer.cancelled() || self.deadline.is_some_and(|deadline| Instant::now() >= deadline)
-    }
-
-    /// What is left of the time.
-    pub fn left(&self) -> Option<Duration> {
-        self.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()))
-    }
 }
 
 /// What may be looked at next.
@@ -57,16 +43,4 @@ impl Ord for Node {
     }
 }
 
-impl PartialOrd for Node {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for Node {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other) == Ordering::Equal
-    }
-}
-
-impl Eq for Node {}
+compare_by_order!(Node);

@@ -145,10 +145,10 @@ impl Search<'_, '_> {
         let all: Vec<Mesh> = lists.iter().flatten().copied().collect();
         let mut works = Vec::new();
         for (part, kind) in self.kinds() {
-            limits.observer.progress(self.progress());
+            limits.patience.observer.progress(self.progress());
             let part = &parts[part];
             let tree = Tree { problem: &part.alone[kind], units: part.units, space: &part.space };
-            let Some(own) = LayerWorks::new(&tree, &all, || limits.reached()) else { return false };
+            let Some(own) = LayerWorks::new(&tree, &all, || limits.patience.is_over()) else { return false };
             works.push(own);
         }
         let whole = |ids: &[usize], mesh: &Mesh| -> Vec<f64> {
@@ -219,8 +219,8 @@ impl Search<'_, '_> {
                     Expanded::Alone(alone) => self.add_alone(*alone),
                 }
             }
-            self.limits.observer.progress(self.progress());
-            if self.limits.reached() {
+            self.limits.patience.observer.progress(self.progress());
+            if self.limits.patience.is_over() {
                 return true;
             }
         }
@@ -266,7 +266,7 @@ impl Search<'_, '_> {
         let found: Vec<Option<Found>> = asked
             .par_iter()
             .map(|(part, layout)| {
-                let deal = ask(&parts[*part], layout, limits.left())?;
+                let deal = ask(&parts[*part], layout, limits.patience.left())?;
                 Some(parts[*part].split(layout, &deal, best, false))
             })
             .collect();
