@@ -5,6 +5,7 @@ pub mod remedies;
 pub mod structure;
 
 use crate::launch::{Given, Launcher};
+use crate::layered;
 use crate::plan::Plan;
 use crate::room::tightest;
 use cluster_profiles::{Bytes, Cluster};
@@ -83,7 +84,8 @@ impl Check {
 
     /// Adds memory, time and what would help. A layout that is not valid has no step time.
     fn judge(&mut self, subject: &Subject) {
-        let Some(estimate) = cost_models::estimate(&subject.run).ok().filter(is_finite) else { return };
+        let predicted = layered::prediction(&subject.run, subject.strategies);
+        let Some(estimate) = predicted.filter(is_finite) else { return };
         let room = tightest(&subject.run, &estimate.memory, subject.memory_limit);
         let fullest = room.memory;
         let largest =
@@ -110,6 +112,9 @@ impl Check {
         self.step_time_seconds = Some(estimate.step_time_seconds.get());
         self.model_flops_utilization = Some(estimate.model_flops_utilization);
         self.warnings.extend(estimate.warnings.iter().cloned());
+        if subject.strategies.is_some() {
+            return;
+        }
         let changes = remedies::changes(subject, &estimate);
         self.remedies = remedies::freeing(&changes);
         self.faster = remedies::speeding(&changes);
@@ -127,7 +132,9 @@ pub fn check(plan: &Plan) -> Check {
     let broken = structure::faults(plan);
     let limit = plan.inputs.memory_limit_bytes;
     let mut check = Check::new(broken, limit);
-    check.judge(&Subject { run: plan.run(), memory_limit: limit, waived: &[], launcher: named(plan) });
+    let strategies = plan.layer_strategies.as_ref();
+    let launcher = named(plan);
+    check.judge(&Subject { run: plan.run(), strategies, memory_limit: limit, waived: &[], launcher });
     check
 }
 
@@ -162,7 +169,7 @@ pub fn check_given(
     check.unknown.clone_from(&given.unknown);
     if let Some(stages) = &given.stages {
         let (run, waived) = (given.run(cluster, stages), given.waived.as_slice());
-        check.judge(&Subject { run, memory_limit: limit, waived, launcher });
+        check.judge(&Subject { run, strategies: None, memory_limit: limit, waived, launcher });
     }
     check
 }

@@ -41,6 +41,7 @@ mod files;
 pub mod fit;
 pub mod inputs;
 pub mod launch;
+pub mod layered;
 pub mod limits;
 mod link_warnings;
 pub mod offload;

@@ -10,6 +10,7 @@ use crate::link_warnings;
 use crate::replan::Replan;
 use cluster_profiles::Cluster;
 use cost_models::grid::{self, Coordinates};
+use cost_models::layerwise::LayerStrategies;
 use cost_models::{Estimate, ParallelConfig, StageMap, TrainingRun};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -38,6 +39,9 @@ pub struct Plan {
     pub parallel: ParallelConfig,
     /// Layers of every stage, in forward order.
     pub stages: StageMap,
+    /// What every block has of its own, where blocks differ; `parallel` is then the layout of embedding, final norm and head.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub layer_strategies: Option<LayerStrategies>,
     /// Host and GPU of every rank.
     pub placement: Placement,
     /// Step time and memory.
@@ -152,6 +156,7 @@ impl Plan {
             placement: Placement::consecutive(&inputs.cluster, &parallel),
             parallel,
             stages,
+            layer_strategies: None,
             estimate,
             certificate: None,
             replan: None,

@@ -8,6 +8,7 @@ pub mod compute;
 pub mod estimate;
 pub mod grid;
 pub mod layer_cost;
+pub mod layerwise;
 pub mod memory;
 pub mod model;
 pub mod offload;

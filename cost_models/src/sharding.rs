@@ -70,6 +70,8 @@ pub struct StateShards {
     replicas: f64,
     zero_stage: u8,
     vocab_multiple: u64,
+    /// Whether sharded gradients are whole until the last microbatch.
+    whole_gradients: bool,
 }
 
 /// Bytes of the states of a weight, a layer or a rank.
@@ -142,6 +144,7 @@ impl StateShards {
             replicas,
             zero_stage: parallel.zero_stage,
             vocab_multiple: traits.state.vocab_multiple.max(1),
+            whole_gradients: traits.state.whole_gradients && parallel.num_microbatches > 1,
         }
     }
 
@@ -162,6 +165,9 @@ impl StateShards {
     /// Parts the state of `weight` is divided into over data parallelism.
     #[must_use]
     pub fn parts(&self, state: State, weight: &Weight) -> f64 {
+        if state == State::Gradients && self.whole_gradients {
+            return 1.0;
+        }
         match data_residence(self.zero_stage, state) {
             Residence::Replicated => 1.0,
             Residence::Sharded | Residence::Gathered if weight.is_expert() => self.expert_data,

@@ -79,7 +79,8 @@ impl Tree<'_, '_> {
         let mut expansion = Expansion::default();
         let mut known: Vec<(bool, Vec<Sharding>, Option<Arc<Tables>>)> = Vec::new();
         for (pipeline, shardings) in self.space.pipelines(mesh, &mut expansion.pruned) {
-            let size = if mesh.pp == 1 { 1 } else { shardings.len() };
+            let by_layer = self.problem.runtime.memory.state.whole_gradients;
+            let size = if mesh.pp == 1 || by_layer { 1 } else { shardings.len() };
             let combines = pipeline.schedule.kind.definition().combines;
             for group in shardings.chunks(size) {
                 let same = |(own, list, _): &(bool, Vec<Sharding>, _)| *own == combines && list == group;

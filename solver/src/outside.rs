@@ -47,7 +47,7 @@ pub fn outside_of(problem: &Problem, parallel: &ParallelConfig, ranks: &[RankSha
         cost
     };
     let stages = ranks.iter().enumerate().map(stage).collect();
-    let costs = StageCosts { stages, ranks: ranks.len(), split_head: None, sites: None };
+    let costs = StageCosts { stages, ranks: ranks.len(), split_head: None, sites: None, owned: None };
     let exposed = data_parallel::exposed(&run, &costs) + optimizer_time(&run, &costs);
     (exposed + problem.runtime.time.step).get()
 }

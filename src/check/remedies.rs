@@ -4,6 +4,7 @@ use crate::launch::{Launcher, difference};
 use crate::report::summary::heaviest;
 use crate::room::tightest;
 use cluster_profiles::{Bytes, Seconds};
+use cost_models::layerwise::LayerStrategies;
 use cost_models::schedule::Schedule;
 use cost_models::stages::default_stages;
 use cost_models::{Estimate, ParallelConfig, Recompute, StageMap, TrainingRun, rules};
@@ -34,6 +35,8 @@ pub struct Remedy {
 pub struct Subject<'a> {
     /// The layout and all it depends on.
     pub run: TrainingRun<'a>,
+    /// What blocks have of their own, where they differ: nothing is changed then.
+    pub strategies: Option<&'a LayerStrategies>,
     /// Bytes a GPU may use.
     pub memory_limit: Bytes,
     /// Rules of the engine that do not hold for the launcher.

@@ -1,13 +1,14 @@
 //! What any plan must satisfy, whatever the engine: its rules, and every rank on a GPU of its own.
 
+use crate::layered;
 use crate::plan::Plan;
-use cost_models::rules::{self, Violation};
+use cost_models::rules::Violation;
 use std::collections::BTreeSet;
 
 /// Every fault: the rules of the plan's engine on degrees and stages, and its placement.
 #[must_use]
 pub fn faults(plan: &Plan) -> Vec<Violation> {
-    let mut faults = rules::broken(&plan.run());
+    let mut faults = layered::broken(&plan.run(), plan.layer_strategies.as_ref());
     faults.extend(placement(plan));
     faults
 }

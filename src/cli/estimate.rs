@@ -5,6 +5,7 @@ use super::layout::LayoutArgs;
 use super::{Ending, Format, output};
 use crate::error::AppError;
 use crate::files;
+use crate::layered;
 use crate::offload::Offload;
 use crate::plan::Plan;
 use crate::report::summary;
@@ -50,11 +51,12 @@ pub fn run(args: &EstimateArgs) -> Result<Ending, AppError> {
 
 /// The plan's own layout, estimated again.
 fn again(plan: Plan) -> Result<Plan, AppError> {
-    let estimate = crate::estimate(&plan.run(), plan.inputs.memory_limit_bytes)?;
+    let strategies = plan.layer_strategies.clone();
+    let estimate = layered::estimate(&plan.run(), strategies.as_ref(), plan.inputs.memory_limit_bytes)?;
     let available = plan.inputs.available.clone();
     let mut again = Plan::new(plan.inputs, plan.parallel, plan.stages, estimate);
     again.inputs.available = available;
-    Ok(Plan { placement: plan.placement, ..again })
+    Ok(Plan { placement: plan.placement, layer_strategies: strategies, ..again })
 }
 
 fn of_flags(args: &EstimateArgs) -> Result<Plan, AppError> {
@@ -81,6 +83,8 @@ fn of_flags(args: &EstimateArgs) -> Result<Plan, AppError> {
         parallel: &parallel,
         stages: &stages,
     };
-    let estimate = crate::estimate(&run, inputs.memory_limit_bytes)?;
-    Ok(Plan::new(inputs, parallel, stages, estimate))
+    let strategies = args.layout.strategies();
+    let estimate = layered::estimate(&run, strategies, inputs.memory_limit_bytes)?;
+    let plan = Plan::new(inputs, parallel, stages, estimate);
+    Ok(Plan { layer_strategies: strategies.cloned(), ..plan })
 }

@@ -3,6 +3,8 @@
 use crate::error::AppError;
 use crate::inputs::Inputs;
 use clap::Args;
+use cost_models::layerwise::LayerStrategies;
+use cost_models::rules::engine;
 use cost_models::schedule::{Schedule, ScheduleError};
 use cost_models::{ParallelConfig, Recompute, StageMap, stages};
 
@@ -31,7 +33,7 @@ pub struct LayoutArgs {
     /// Replicas of the sharded state (HSDP, distributed-optimizer instances).
     #[arg(long, value_name = "R", default_value_t = 1)]
     dp_replicate: u32,
-    /// ZeRO stage: 0 to 3 (default: the least the runtime has of 1).
+    /// ZeRO stage: 0 to 3 (default: 1, or the next that the runtime has).
     #[arg(long, value_name = "Z")]
     zero: Option<u8>,
     /// Sequences of a microbatch.
@@ -49,9 +51,19 @@ pub struct LayoutArgs {
     /// Blocks of every stage in forward order, such as 20,20,20,20.
     #[arg(long, value_name = "BLOCKS", value_delimiter = ',')]
     stages: Vec<u64>,
+    /// What blocks have of their own, for runtimes that can (galvatron), such as
+    /// '0-15:tp=8,zero=3;16-79:tp=4,zero=2,recompute=full'; --tp and --zero are then those of embedding and head.
+    #[arg(long, value_name = "STRATEGIES")]
+    layer_strategies: Option<LayerStrategies>,
 }
 
 impl LayoutArgs {
+    /// What blocks have of their own, where that is given.
+    #[must_use]
+    pub const fn strategies(&self) -> Option<&LayerStrategies> {
+        self.layer_strategies.as_ref()
+    }
+
     /// The layout these flags mean on the inputs' GPUs.
     ///
     /// # Errors
@@ -119,7 +131,7 @@ impl LayoutArgs {
             etp: self.etp,
             dp_replicate: self.dp_replicate,
             dp_shard: shards as u32,
-            zero_stage: self.zero.unwrap_or(1),
+            zero_stage: self.zero.unwrap_or_else(|| default_zero(&inputs.runtime.name)),
             sequence_parallel: self.sequence_parallel.unwrap_or(self.tp > 1),
             micro_batch_size: self.micro_batch,
             num_microbatches: batch / per_round,
@@ -151,6 +163,12 @@ impl LayoutArgs {
         }
         faults
     }
+}
+
+/// ZeRO-1; the least that shards anything where the runtime has none.
+fn default_zero(runtime: &str) -> u8 {
+    let stages = engine(runtime).zero_stages;
+    if stages.contains(&1) { 1 } else { stages.iter().copied().find(|stage| *stage > 0).unwrap_or(1) }
 }
 
 const fn default_schedule(vpp: u32) -> &'static str {

@@ -3,6 +3,7 @@
 use super::{Ending, Format, output};
 use crate::error::AppError;
 use crate::files;
+use crate::layered;
 use crate::plan::Plan;
 use crate::report::simulation::{MOST_TEXT_OPS, PlanFigures, Simulation};
 use crate::report::timeline::Held;
@@ -13,7 +14,6 @@ use cost_models::schedule::{
     ScheduleShape, VocabularyCosts, auto_schedule, from_torch_csv, generate_for, lower_bound, record,
     simulate, to_torch_csv,
 };
-use cost_models::step::SimulatedPipeline;
 use std::path::{Path, PathBuf};
 
 /// Operations of which pictures and traces are still written: more make files that no viewer opens.
@@ -137,7 +137,7 @@ pub fn text(args: &SimulateArgs) -> Result<String, AppError> {
 /// A plan's pipeline with the plan's costs.
 fn of_plan(args: &SimulateArgs, path: &Path) -> Result<Simulation, AppError> {
     let plan = Plan::from_json(&path.display().to_string(), &files::read_text(path)?)?;
-    let pipeline = SimulatedPipeline::of(&plan.run())?;
+    let pipeline = layered::pipeline(&plan, plan.parallel.num_microbatches)?;
     let mut simulation =
         simulated(args, pipeline.schedule.to_string(), pipeline.orders.clone(), &pipeline.costs)?;
     let step = pipeline.step(&simulation.timeline);

@@ -131,6 +131,11 @@ pub trait Launcher: Sync {
         None
     }
 
+    /// Whether its files can give every block its own tensor parallelism, sharding and recompute.
+    fn has_layer_strategies(&self) -> bool {
+        false
+    }
+
     /// The flags or keys that state a layout for sequences of `seq_len` tokens in this launcher's words; none where its
     /// configurations are not read.
     fn settings(&self, _parallel: &ParallelConfig, _seq_len: u64) -> Vec<Setting> {
@@ -229,7 +234,10 @@ pub fn folder(
         None => Ok(seats),
     });
     let exported = launcher.export(plan);
-    let held = held_elsewhere(plan, launcher);
+    let mut held = held_elsewhere(plan, launcher);
+    if plan.layer_strategies.is_some() && !launcher.has_layer_strategies() {
+        held.push("strategies by layer".to_owned());
+    }
     let (Ok(seats), Ok(exported), true) = (&seats, &exported, held.is_empty()) else {
         let own = exported.err().map(|error| error.reasons).unwrap_or_default();
         let mut reasons: Vec<String> = own.into_iter().chain(seats.err().unwrap_or_default()).collect();

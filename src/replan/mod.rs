@@ -147,6 +147,12 @@ impl Request {
 }
 
 fn same_model(old: &Plan, inputs: &Inputs) -> Result<(), AppError> {
+    if old.layer_strategies.is_some() {
+        return Err(AppError::usage(
+            "--from is a plan with strategies by layer, whose state cannot be told apart by rank",
+            "leave out --from",
+        ));
+    }
     let (before, now) = (&old.inputs.model, &inputs.model);
     if before.layers == now.layers && before.hidden == now.hidden && before.vocab == now.vocab {
         return Ok(());

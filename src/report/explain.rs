@@ -1,7 +1,7 @@
 //! Why a plan is what it is: where the step goes, what fills the memory, what lost, what it rests on.
 
 use super::number::{gib, seconds, signed, significant};
-use super::summary::{degrees, heaviest};
+use super::summary::{degrees, heaviest, strategies};
 use crate::plan::Plan;
 use crate::replan::{Moved, movement};
 use crate::room::tightest;
@@ -95,7 +95,7 @@ pub fn document(plan: &Plan) -> Explanation {
 #[must_use]
 pub fn text(plan: &Plan) -> String {
     let explanation = document(plan);
-    let mut out = format!("{}\n\n", degrees(&plan.parallel));
+    let mut out = format!("{}\n{}\n", degrees(&plan.parallel), strategies(plan));
     let _ = writeln!(out, "Step of {}:", seconds(plan.estimate.step_time_seconds));
     for part in &explanation.time {
         let _ = writeln!(
@@ -172,7 +172,7 @@ pub fn difference(first: &Plan, second: &Plan) -> Differences {
         a.terms().into_iter().zip(b.terms()).map(|((name, a), (_, b))| (name, b - a)).collect();
     memory.sort_by(|a, b| b.1.get().abs().total_cmp(&a.1.get().abs()));
     Differences {
-        parallel: axes(&first.parallel, &second.parallel),
+        parallel: all_axes(first, second),
         slower: second.estimate.step_time_seconds / first.estimate.step_time_seconds - 1.0,
         time,
         memory,
@@ -182,13 +182,25 @@ pub fn difference(first: &Plan, second: &Plan) -> Differences {
 
 /// Hosts that the second plan does not know of are gone.
 fn moved(first: &Plan, second: &Plan) -> Option<Moved> {
-    if first.inputs.model.layers != second.inputs.model.layers {
+    let by_layer = first.layer_strategies.is_some() || second.layer_strategies.is_some();
+    if by_layer || first.inputs.model.layers != second.inputs.model.layers {
         return None;
     }
     let place = &second.placement;
     let stays = |host: &String| place.hosts.contains(host) || place.spare.contains(host);
     let lost: Vec<String> = first.placement.hosts.iter().filter(|host| !stays(host)).cloned().collect();
     Some(movement(first, second, &lost))
+}
+
+/// The axes of two plans that differ, the strategies of their blocks with them.
+fn all_axes(first: &Plan, second: &Plan) -> Vec<Difference> {
+    let mut axes = axes(&first.parallel, &second.parallel);
+    let text = |plan: &Plan| plan.layer_strategies.as_ref().map_or("alike".to_owned(), ToString::to_string);
+    let (first, second) = (text(first), text(second));
+    if first != second {
+        axes.push(Difference { name: "layer_strategies".to_owned(), first, second });
+    }
+    axes
 }
 
 /// The axes of two layouts that differ.

@@ -4,6 +4,7 @@ use super::number::{gib, grouped, parameters, seconds, signed, significant};
 use crate::plan::Plan;
 use crate::room::tightest;
 use cluster_profiles::{Bytes, Cluster, Seconds};
+use cost_models::layerwise::Strategy;
 use cost_models::{ParallelConfig, RankMemory};
 use solver::{Alternative, Certificate, Minimised, Status};
 use std::fmt::Write;
@@ -66,6 +67,7 @@ fn layout(plan: &Plan) -> String {
     if recomputes.iter().any(|recompute| *recompute != recomputes[0]) {
         let _ = writeln!(text, "  recompute by stage  {}", run_lengths(&recomputes));
     }
+    text.push_str(&strategies(plan));
     let offloaded = plan.inputs.runtime.memory.state.optimizer_offload;
     if offloaded > 0.0 {
         let _ =
@@ -73,6 +75,25 @@ fn layout(plan: &Plan) -> String {
     }
     text.push_str(&super::hosts::lines(plan));
     text
+}
+
+/// What blocks have of their own, a line for every run of them; nothing where all are alike.
+#[must_use]
+pub fn strategies(plan: &Plan) -> String {
+    let runs = plan.layer_strategies.iter().flat_map(|strategies| &strategies.0);
+    let lines = runs.enumerate().map(|(index, run)| {
+        let lead = if index == 0 { "blocks" } else { "" };
+        let [first, last] = run.layers;
+        let Strategy { tp, sharding, recompute } = run.strategy;
+        let ranks = plan.parallel.tp * plan.parallel.dp();
+        let zero = match sharding.zero_stage() {
+            0 => String::new(),
+            stage => format!(" (ZeRO-{stage})"),
+        };
+        let dp = ranks / tp.max(1);
+        format!("  {lead:<7} {first} to {last}: tp {tp}   dp {dp}{zero}   recompute {recompute}\n")
+    });
+    lines.collect()
 }
 
 /// The degrees on one line, leaving out those that are 1.

@@ -9,7 +9,7 @@ pub use published::{Published, Support};
 use crate::memory::{MemoryError, rank_memory};
 use crate::run::TrainingRun;
 use crate::sites::Sites;
-use crate::step::{PreparedSchedule, StageCosts, StepError, step_time_of};
+use crate::step::{PreparedSchedule, StageCosts, StepError, StepTime, step_time_of};
 use cluster_profiles::{Bytes, Gpu, Seconds};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -80,7 +80,16 @@ const EDGE_PENALTY: f64 = 0.5;
 pub fn estimate(run: &TrainingRun) -> Result<Estimate, EstimateError> {
     let stages = StageCosts::of(run)?;
     let step = step_time_of(run, &stages, &PreparedSchedule::of(run, &stages)?)?;
-    let memory = rank_memory(run)?;
+    Ok(assembled(run, &stages, &step, rank_memory(run)?))
+}
+
+/// What follows from a run's step and memory.
+pub(crate) fn assembled(
+    run: &TrainingRun,
+    stages: &StageCosts,
+    step: &StepTime,
+    memory: Vec<RankMemory>,
+) -> Estimate {
     let edge = Edge::of(run, stages.sites.as_deref(), &memory);
     let time = step.breakdown;
     let total = time.total();
@@ -90,7 +99,7 @@ pub fn estimate(run: &TrainingRun) -> Result<Estimate, EstimateError> {
     let flops = run.model.flops_per_token(run.workload.seq_len, true).training() * run.workload.tokens();
     let peak = peak_rate(run, gpus);
     let half = Published::table().half_width(run);
-    Ok(Estimate {
+    Estimate {
         step_time_seconds: total,
         step_time_interval_seconds: [total / (1.0 + half), total * (1.0 + half + edge.penalty)],
         edge_penalty_seconds: total * edge.penalty,
@@ -113,7 +122,7 @@ pub fn estimate(run: &TrainingRun) -> Result<Estimate, EstimateError> {
                 basis: basis.to_owned(),
             })
             .collect(),
-    })
+    }
 }
 
 /// Peak rate of all GPUs in use together, in FLOP/s.

@@ -108,7 +108,7 @@ impl MemoryContext<'_> {
         let traits = &self.traits().state;
         let largest = units.iter().copied().fold(0.0, f64::max);
         let whole: f64 = units.iter().sum();
-        let parameters = if self.parallel.pp > 1 {
+        let parameters = if self.parallel.pp > 1 && !traits.whole_gradients {
             whole
         } else {
             (traits.gathered_units * largest).max(traits.live_parameters).min(whole)

@@ -22,6 +22,7 @@ mod error;
 mod head;
 mod in_flight;
 mod layer;
+mod layered;
 mod mlp;
 mod modules;
 mod peak;
@@ -31,6 +32,7 @@ pub use context::MemoryContext;
 pub use error::MemoryError;
 pub use in_flight::{InFlight, placement as schedule_placement};
 pub use layer::LayerMemory;
+pub use layered::{layered_contexts, layered_memory, layered_table};
 pub use peak::RankPeak;
 pub use table::MemoryTable;
 

@@ -24,6 +24,8 @@ pub struct MemoryTable<'a> {
     table_copy: LayerMemory,
     in_flight: InFlight,
     vocabulary: Vocabulary,
+    /// By which layout units are gathered, where layers differ in it.
+    gathering: Option<MemoryContext<'a>>,
 }
 
 /// What a rank's stages hold, before the schedule multiplies it.
@@ -65,7 +67,16 @@ impl<'a> MemoryTable<'a> {
             .collect();
         let table_copy = context.embedding_copy();
         let vocabulary = vocabulary_of(&context.parallel.schedule);
-        Self { context, layers, shapes, runs, table_copy, in_flight, vocabulary }
+        Self { context, layers, shapes, runs, table_copy, in_flight, vocabulary, gathering: None }
+    }
+
+    /// The same with other bytes of every layer, and the layout by which units of fully sharded parameters are gathered.
+    #[must_use]
+    pub(super) fn layered(mut self, layers: Vec<LayerMemory>, gathering: Option<MemoryContext<'a>>) -> Self {
+        if self.context.gathered_bytes(&[1.0]) == 0.0 {
+            self.table_copy.unit_parameters = 0.0;
+        }
+        Self { layers, gathering, ..self }
     }
 
     /// The context it was made for.
@@ -139,7 +150,7 @@ impl<'a> MemoryTable<'a> {
             rank,
             workspace: context.workspace_bytes(),
             shared_gradients: shared,
-            gathered: context.gathered_bytes(&held.units),
+            gathered: self.gathering.as_ref().unwrap_or(context).gathered_bytes(&held.units),
             saved: self.in_flight.peak(rank as usize, &held.chunk_bytes),
             boundary: context.boundary_bytes(),
             mask: context.mask_bytes(),

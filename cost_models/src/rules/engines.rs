@@ -57,6 +57,8 @@ pub struct Engine {
     pub sequence: bool,
     /// Whether the state can be sharded over a part of the data-parallel ranks.
     pub hybrid_sharding: bool,
+    /// Whether blocks may differ in tensor parallelism, sharding and recompute ([`crate::layerwise`]).
+    pub layerwise: bool,
     /// Its rules.
     pub rules: &'static [&'static Rule],
 }
@@ -152,6 +154,9 @@ const COLOSSAL_RULES: Rules = rules![
     PIPELINE_ZERO,
 ];
 
+const GALVATRON_RULES: Rules =
+    rules![WHOLE_KV_HEADS, CONTEXT, SP_NEEDS_TP, TP_NEEDS_SP, POWERS_OF_TWO, SP_TOKENS, WIDTHS, STAGES,];
+
 const JAX_RULES: Rules =
     rules![EXPERT_WORLD, HEADS, EXPERTS, SP_NEEDS_TP, SP_TOKENS, WIDTHS, STAGES, EVEN_STAGES];
 
@@ -184,6 +189,7 @@ const BASE: Engine = Engine {
     expert_tensor: false,
     sequence: true,
     hybrid_sharding: false,
+    layerwise: false,
     rules: FORK_RULES,
 };
 
@@ -316,6 +322,17 @@ pub const ENGINES: &[Engine] = &[
         ..BASE
     },
     Engine { name: "megascale", rules: EVEN_RULES, ..BASE },
+    Engine {
+        name: "galvatron",
+        zero_stages: &[0, 2, 3],
+        schedules: &["1f1b", "gpipe"],
+        stages: StageFreedom::Listed,
+        recompute: RecomputeFreedom::PerStage,
+        context: true,
+        layerwise: true,
+        rules: GALVATRON_RULES,
+        ..BASE
+    },
 ];
 
 /// Name of the engine without limits of its own.

@@ -117,6 +117,24 @@ pub const EXPERTS: Rule = Rule {
     },
 };
 
+/// Galvatron's relocation of activations between layers takes them as split over the sequence.
+pub const TP_NEEDS_SP: Rule = Rule {
+    id: "G1",
+    statement: "tensor parallelism comes with sequence parallelism",
+    axis: Axis::SequenceParallel,
+    holds: |_, p| p.tp == 1 || p.sequence_parallel,
+    clash: |_, p| format!("tp {} without sequence parallelism", p.tp),
+};
+
+/// The groups of layers with different degrees lie in each other, and Galvatron's search knows no other degrees.
+pub const POWERS_OF_TWO: Rule = Rule {
+    id: "G2",
+    statement: "tp is a power of two",
+    axis: Axis::Tp,
+    holds: |_, p| p.tp.is_power_of_two(),
+    clash: |_, p| format!("tp is {}", p.tp),
+};
+
 /// Experts with tensor and expert parallelism train wrongly without sequence parallelism.
 pub const EXPERTS_NEED_SP: Rule = Rule {
     id: "M10",

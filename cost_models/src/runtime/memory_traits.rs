@@ -75,6 +75,11 @@ pub struct StateTraits {
     pub parameter_offload: f64,
     /// Vocabularies are padded to a multiple of this times tp (1: not padded).
     pub vocab_multiple: u64,
+    /// Every layer is a unit of its own whose gradients add up whole over the microbatches and are reduced once, after the
+    /// last backward (torch FSDP's `no_sync`); fully sharded parameters are gathered anew for every microbatch, in a pipeline
+    /// too.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub whole_gradients: bool,
 }
 
 impl Default for StateTraits {
@@ -100,6 +105,7 @@ impl Default for StateTraits {
             gradient_offload: 0.0,
             parameter_offload: 0.0,
             vocab_multiple: 128,
+            whole_gradients: false,
         }
     }
 }

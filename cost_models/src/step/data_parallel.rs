@@ -17,12 +17,17 @@ const GATHER_BYTES: f64 = 2.0;
 /// parameters gathered for the whole step.
 #[must_use]
 pub fn gathers_every_microbatch(run: &TrainingRun) -> bool {
-    run.parallel.zero_stage >= 3 && run.parallel.pp == 1
+    run.parallel.zero_stage >= 3 && (run.parallel.pp == 1 || whole_gradients(run))
 }
 
 /// Whether gradients are reduce-scattered for every microbatch (ZeRO-2 and 3).
 fn scatters_every_microbatch(run: &TrainingRun) -> bool {
-    run.parallel.zero_stage >= 2 && run.parallel.pp == 1
+    run.parallel.zero_stage >= 2 && run.parallel.pp == 1 && !whole_gradients(run)
+}
+
+/// Whether every layer's gradients are reduced by themselves, after the last backward.
+fn whole_gradients(run: &TrainingRun) -> bool {
+    run.runtime.memory.state.whole_gradients
 }
 
 /// The groups over which one rank's parameters are sharded or replicated.
@@ -63,23 +68,44 @@ impl Groups {
 /// happens for every microbatch.
 #[must_use]
 pub fn sharded_exposure(run: &TrainingRun, context: &LayerContext, cost: &LayerCost) -> (Seconds, Seconds) {
-    if !scatters_every_microbatch(run) {
+    let (gathers, scatters) = (gathers_every_microbatch(run), scatters_every_microbatch(run));
+    if !gathers && !scatters {
         return (Seconds::ZERO, Seconds::ZERO);
     }
     let groups = Groups::of(run, context.site);
-    let gather = if gathers_every_microbatch(run) {
+    let gather = if gathers {
         over_groups(&context.fabric, Collective::AllGather, &groups, cost.parameters, GATHER_BYTES)
     } else {
         Seconds::ZERO
     };
-    let reduction = run.runtime.reduction_dtype(run.workload).bytes();
-    let scatter =
-        over_groups(&context.fabric, Collective::ReduceScatter, &groups, cost.parameters, reduction);
+    let scatter = if scatters {
+        let reduction = run.runtime.reduction_dtype(run.workload).bytes();
+        over_groups(&context.fabric, Collective::ReduceScatter, &groups, cost.parameters, reduction)
+    } else {
+        Seconds::ZERO
+    };
     let interference = run.runtime.shared.interference;
     let beside = |traffic: Seconds, compute: Seconds| {
         (traffic - compute).max(Seconds::ZERO) + traffic.min(compute) * interference
     };
     (beside(gather, cost.forward.total()), beside(gather + scatter, cost.backward().total()))
+}
+
+/// Seconds outside the microbatches in which one layer's gradients are reduced and its parameters gathered, where layers
+/// are units of their own: nothing hides it.
+#[must_use]
+pub fn layer_sync(run: &TrainingRun, context: &LayerContext, parameters: RankParameters) -> Seconds {
+    if !whole_gradients(run) {
+        return Seconds::ZERO;
+    }
+    let groups = Groups::of(run, context.site);
+    let bytes = run.runtime.reduction_dtype(run.workload).bytes();
+    let over = |collective, bytes| over_groups(&context.fabric, collective, &groups, parameters, bytes);
+    match run.parallel.zero_stage {
+        0 => over(Collective::AllReduce, bytes),
+        _ if gathers_every_microbatch(run) => over(Collective::ReduceScatter, bytes),
+        _ => over(Collective::ReduceScatter, bytes) + over(Collective::AllGather, GATHER_BYTES),
+    }
 }
 
 fn over_groups(
@@ -103,6 +129,9 @@ pub fn exposed(run: &TrainingRun, stages: &StageCosts) -> Seconds {
 }
 
 fn exposed_on(run: &TrainingRun, stages: &StageCosts, rank: usize) -> Seconds {
+    if whole_gradients(run) {
+        return stages.rank_sync(rank);
+    }
     let site = stages.site(rank);
     let fabric = match site {
         Some(site) => Fabric::of_group(run.cluster, &run.cluster.groups[site.group], &run.runtime.shared)

@@ -9,6 +9,7 @@ mod closed_form;
 pub mod data_parallel;
 mod error;
 pub mod host_optimizer;
+mod layered;
 mod op_costs;
 mod optimizer;
 mod pipeline;
@@ -17,7 +18,7 @@ mod stages;
 
 pub use closed_form::one_f_one_b_upper;
 pub use error::StepError;
-pub use optimizer::optimizer_time;
+pub use optimizer::{OwnedParameters, optimizer_time};
 pub use pipeline::{PipelineTime, PreparedSchedule};
 pub use simulated_pipeline::{Outside, SimulatedPipeline};
 pub use stages::{StageCost, StageCosts};

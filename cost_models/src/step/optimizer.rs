@@ -3,6 +3,8 @@
 use super::host_optimizer::host_update;
 use super::stages::StageCosts;
 use crate::compute::stream;
+use crate::layer_cost::RankParameters;
+use crate::parallel::ParallelConfig;
 use crate::run::TrainingRun;
 use crate::workload::Optimizer;
 use cluster_profiles::{Bytes, Seconds};
@@ -15,15 +17,39 @@ pub fn optimizer_time(run: &TrainingRun, stages: &StageCosts) -> Seconds {
     (0..stages.ranks.max(1)).map(|rank| on_rank(run, stages, rank)).fold(Seconds::ZERO, Seconds::max)
 }
 
+/// Parameters that a rank updates, and those whose gradients it holds.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct OwnedParameters {
+    /// Updated by the rank.
+    pub updated: f64,
+    /// With gradients on the rank.
+    pub resident: f64,
+}
+
+impl OwnedParameters {
+    /// What a rank that computes with `parameters` owns of them under a layout.
+    #[must_use]
+    pub fn of(parallel: &ParallelConfig, parameters: RankParameters) -> Self {
+        let dense_ranks = f64::from(parallel.dp_shard * parallel.cp);
+        let expert_ranks = f64::from(parallel.expert_dp().max(1)) / f64::from(parallel.dp_replicate);
+        let sharded = parameters.dense / dense_ranks + parameters.expert / expert_ranks.max(1.0);
+        Self {
+            updated: if parallel.zero_stage >= 1 { sharded } else { parameters.total() },
+            resident: if parallel.zero_stage >= 2 { sharded } else { parameters.total() },
+        }
+    }
+}
+
+impl std::ops::AddAssign for OwnedParameters {
+    fn add_assign(&mut self, other: Self) {
+        self.updated += other.updated;
+        self.resident += other.resident;
+    }
+}
+
 fn on_rank(run: &TrainingRun, stages: &StageCosts, rank: usize) -> Seconds {
-    let parallel = run.parallel;
     let shared = &run.runtime.shared;
-    let parameters = stages.rank_parameters(rank);
-    let dense_ranks = f64::from(parallel.dp_shard * parallel.cp);
-    let expert_ranks = f64::from(parallel.expert_dp().max(1)) / f64::from(parallel.dp_replicate);
-    let sharded = parameters.dense / dense_ranks + parameters.expert / expert_ranks.max(1.0);
-    let owned = if parallel.zero_stage >= 1 { sharded } else { parameters.total() };
-    let resident = if parallel.zero_stage >= 2 { sharded } else { parameters.total() };
+    let OwnedParameters { updated: owned, resident } = stages.rank_owned(rank, run.parallel);
     let nodes = stages.site(rank).map_or_else(|| run.cluster.main(), |site| &run.cluster.groups[site.group]);
     let offloaded = owned * run.runtime.memory.state.optimizer_offload.clamp(0.0, 1.0);
     let host = host_update(&nodes.node, offloaded);

@@ -7,7 +7,8 @@ use super::optimizer::optimizer_time;
 use super::pipeline::{is_staggered, orders_of, schedule_of};
 use super::stages::StageCosts;
 use crate::estimate::EstimateError;
-use crate::memory::{MemoryContext, MemoryTable};
+use crate::layerwise::LayeredRun;
+use crate::memory::{MemoryContext, MemoryTable, layered_contexts, layered_table};
 use crate::run::TrainingRun;
 use crate::schedule::{OpCosts, RankOrders, Schedule, Timeline, simulate};
 use cluster_profiles::Seconds;
@@ -57,21 +58,33 @@ impl SimulatedPipeline {
     /// # Errors
     /// As an estimate of the run.
     pub fn of(run: &TrainingRun) -> Result<Self, EstimateError> {
-        let stages = StageCosts::of(run)?;
-        let memory = MemoryTable::new(MemoryContext::of(run)?)?;
-        let mut costs = op_costs(run, &stages, true);
+        Self::with(run, &StageCosts::of(run)?, &MemoryTable::new(MemoryContext::of(run)?)?)
+    }
+
+    /// The pipeline of a run with layer strategies.
+    ///
+    /// # Errors
+    /// As an estimate of the run.
+    pub fn layered(layered: &LayeredRun) -> Result<Self, EstimateError> {
+        let run = layered.run();
+        let contexts = layered_contexts(layered)?;
+        Self::with(&run, &StageCosts::layered(layered)?, &layered_table(layered, &contexts)?)
+    }
+
+    fn with(run: &TrainingRun, stages: &StageCosts, memory: &MemoryTable) -> Result<Self, EstimateError> {
+        let mut costs = op_costs(run, stages, true);
         for (cost, stage) in costs.stages.iter_mut().zip(&run.stages.0) {
             cost.activation_bytes = memory.held_bytes(stage) / slices(run);
         }
         let orders = orders_of(run, run.parallel.num_microbatches, &costs)?;
         let schedule = schedule_of(run)?;
         let staggered = is_staggered(run)?;
-        let free = simulate(&orders, &op_costs(run, &stages, false))
+        let free = simulate(&orders, &op_costs(run, stages, false))
             .map_err(|source| StepError::Simulate { schedule: schedule.to_string(), source })?;
         let without_hops = Seconds(if staggered { free.staggered_step() } else { free.makespan });
         let outside = Outside {
-            data_parallel: data_parallel::exposed(run, &stages),
-            optimizer: optimizer_time(run, &stages),
+            data_parallel: data_parallel::exposed(run, stages),
+            optimizer: optimizer_time(run, stages),
             host: run.runtime.time.step,
         };
         Ok(Self { schedule, orders, costs, without_hops, staggered, outside })

@@ -1,12 +1,13 @@
 //! Costs of pipeline stages: sums over their layers.
 
-use super::data_parallel::sharded_exposure;
+use super::data_parallel::{layer_sync, sharded_exposure};
 use super::error::StepError;
+use super::optimizer::OwnedParameters;
 use crate::layer_cost::{LayerContext, LayerCost, PassCost, Passes, RankParameters, layer_cost};
 use crate::memory::MemoryContext;
 use crate::model::Layer;
 use crate::offload::{CopiedLayer, shared_rate, waits};
-use crate::parallel::Recompute;
+use crate::parallel::{ParallelConfig, Recompute};
 use crate::run::TrainingRun;
 use crate::sites::{Site, Sites};
 use crate::stages::Stage;
@@ -24,6 +25,8 @@ pub struct StageCost {
     pub output: Bytes,
     /// Parameters of its layers on one rank.
     pub parameters: RankParameters,
+    /// What reducing gradients and gathering parameters by layers takes outside the microbatches.
+    pub sync: Seconds,
 }
 
 impl StageCost {
@@ -39,7 +42,7 @@ impl StageCost {
         self.passes.input_gradient.total() + self.passes.weight_gradient.total()
     }
 
-    fn add(&mut self, cost: &LayerCost) {
+    pub(super) fn add(&mut self, cost: &LayerCost, sync: Seconds) {
         let mut passes = Passes {
             forward: cost.forward,
             input_gradient: cost.input_gradient,
@@ -49,6 +52,7 @@ impl StageCost {
         self.passes += passes;
         self.output = cost.output;
         self.parameters += cost.parameters;
+        self.sync += sync;
     }
 }
 
@@ -63,6 +67,8 @@ pub struct StageCosts {
     pub split_head: Option<(Passes, RankParameters)>,
     /// What every pipeline rank runs on; none where all run on the same.
     pub sites: Option<Arc<Sites>>,
+    /// What every pipeline rank owns, where layers differ in it.
+    pub owned: Option<Vec<OwnedParameters>>,
 }
 
 impl StageCosts {
@@ -91,7 +97,7 @@ impl StageCosts {
         let mut table = LayerTable::new(run, sites.as_deref(), split);
         let stages = run.stages.0.iter().map(|stage| table.stage(stage)).collect();
         let split_head = split.then(|| table.share_of_head());
-        Ok(Self { stages, ranks: run.parallel.pp as usize, split_head, sites })
+        Ok(Self { stages, ranks: run.parallel.pp as usize, split_head, sites, owned: None })
     }
 
     /// The site of a pipeline rank, where ranks differ.
@@ -126,6 +132,19 @@ impl StageCosts {
         sum
     }
 
+    /// What a rank owns under a layout that all its layers have, unless they differ.
+    #[must_use]
+    pub fn rank_owned(&self, rank: usize, parallel: &ParallelConfig) -> OwnedParameters {
+        let known = self.owned.as_ref().and_then(|owned| owned.get(rank)).copied();
+        known.unwrap_or_else(|| OwnedParameters::of(parallel, self.rank_parameters(rank)))
+    }
+
+    /// What reducing gradients and gathering parameters by layers takes a rank outside the microbatches.
+    #[must_use]
+    pub fn rank_sync(&self, rank: usize) -> Seconds {
+        self.stages.iter().filter(|stage| stage.rank == rank).map(|stage| stage.sync).sum()
+    }
+
     /// The rank with the most work; the last of equal ones.
     #[must_use]
     pub fn busiest_rank(&self) -> usize {
@@ -135,18 +154,18 @@ impl StageCosts {
 }
 
 /// Costs of the layers met so far: most layers of a model are alike.
-struct LayerTable<'c, 'a> {
+pub(super) struct LayerTable<'c, 'a> {
     /// Contexts of pipeline ranks that differ.
     contexts: Vec<LayerContext<'c>>,
     /// The context of every pipeline rank; all have the first where there is one only.
     of_rank: Vec<usize>,
     run: &'c TrainingRun<'a>,
     split: bool,
-    entries: Vec<(usize, Layer, Recompute, LayerCost)>,
+    entries: Vec<(usize, Layer, Recompute, (LayerCost, Seconds))>,
 }
 
 impl<'c, 'a> LayerTable<'c, 'a> {
-    fn new(run: &'c TrainingRun<'a>, sites: Option<&'c Sites>, split: bool) -> Self {
+    pub(super) fn new(run: &'c TrainingRun<'a>, sites: Option<&'c Sites>, split: bool) -> Self {
         let mut table = Self { contexts: Vec::new(), of_rank: Vec::new(), run, split, entries: Vec::new() };
         for site in sites.map_or(&[][..], |sites| &sites.list) {
             let known = table.contexts.iter().position(|context| context.site == Some(site));
@@ -177,8 +196,8 @@ impl LayerTable<'_, '_> {
             };
             blocks += u32::from(layer.can_recompute());
             let context = self.of_rank.get(cost.rank).copied().unwrap_or(0);
-            let layer_cost = self.layer(context, &layer, recompute);
-            cost.add(&layer_cost);
+            let (layer_cost, sync) = self.layer(context, &layer, recompute);
+            cost.add(&layer_cost, sync);
         }
         if let Recompute::Offload { layers } = stage.recompute {
             let [forward, backward] = self.copy_waits(stage, layers);
@@ -202,7 +221,7 @@ impl LayerTable<'_, '_> {
         for index in stage.layer_range() {
             let Some(layer) = run.model.layers.get(index).copied().filter(Layer::can_move) else { continue };
             let saved = context.as_ref().map_or(Bytes::ZERO, |context| context.layer_memory(index).saved);
-            let cost = self.layer(place, &layer, Recompute::None);
+            let (cost, _) = self.layer(place, &layer, Recompute::None);
             layers.push(CopiedLayer {
                 forward: cost.forward.total().get(),
                 backward: cost.backward().total().get(),
@@ -216,7 +235,8 @@ impl LayerTable<'_, '_> {
     fn share_of_head(&mut self) -> (Passes, RankParameters) {
         let heads = (0..self.contexts.len()).map(|context| {
             let mut head = StageCost::default();
-            head.add(&self.layer(context, &Layer::Head, Recompute::None));
+            let (cost, sync) = self.layer(context, &Layer::Head, Recompute::None);
+            head.add(&cost, sync);
             head
         });
         let slowest = heads.reduce(|a, b| if b.passes.total() > a.passes.total() { b } else { a });
@@ -227,22 +247,29 @@ impl LayerTable<'_, '_> {
         (head.passes * share, parameters)
     }
 
-    fn layer(&mut self, index: usize, layer: &Layer, recompute: Recompute) -> LayerCost {
+    /// The cost of a layer, and what its synchronisation takes outside the microbatches.
+    pub(super) fn layer(
+        &mut self,
+        index: usize,
+        layer: &Layer,
+        recompute: Recompute,
+    ) -> (LayerCost, Seconds) {
         let known = self.entries.iter().find(|(own, l, r, _)| *own == index && *r == recompute && l == layer);
-        if let Some((.., cost)) = known {
-            return *cost;
+        if let Some((.., known)) = known {
+            return *known;
         }
         let context = &self.contexts[index];
         let mut cost = layer_cost(context, layer, recompute);
         let (forward, backward) = sharded_exposure(self.run, context, &cost);
         cost.forward += PassCost { dp: forward, ..PassCost::default() };
         cost.input_gradient += PassCost { dp: backward, ..PassCost::default() };
-        self.entries.push((index, *layer, recompute, cost));
-        cost
+        let sync = layer_sync(self.run, context, cost.parameters);
+        self.entries.push((index, *layer, recompute, (cost, sync)));
+        (cost, sync)
     }
 }
 
-fn check(run: &TrainingRun) -> Result<(), StepError> {
+pub(super) fn check(run: &TrainingRun) -> Result<(), StepError> {
     let parallel = run.parallel;
     let refuse =
         |what, value: String, rule: &str| Err(StepError::Shape { what, value, rule: rule.to_owned() });

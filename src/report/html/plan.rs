@@ -3,6 +3,7 @@
 use super::bars::{Bar, stacked};
 use super::parts::{facts, table};
 use super::{map, memory, page};
+use crate::layered;
 use crate::plan::Plan;
 use crate::report::number::{gib, grouped, parameters, seconds, significant};
 use crate::report::summary::{certificate_sentence, degrees, hardware};
@@ -11,10 +12,10 @@ use crate::report::timeline_svg;
 use crate::room::tightest;
 use crate::study::decide::{Sensitivity, sensitivities};
 use cluster_profiles::{Bytes, Seconds};
+use cost_models::ParallelConfig;
 use cost_models::schedule::{Timeline, record};
 use cost_models::sites::limit_on;
 use cost_models::step::SimulatedPipeline;
-use cost_models::{ParallelConfig, TrainingRun};
 use maud::{Markup, PreEscaped, html};
 
 /// Operations that are drawn at most; of a longer step the first microbatches.
@@ -57,6 +58,7 @@ pub fn body(plan: &Plan) -> Markup {
             (grouped(workload.global_batch)) " sequences of " (grouped(workload.seq_len)) " tokens, " (inputs.runtime.name)
         }
         p { strong { (layout(&plan.parallel)) } }
+        @if let Some(strategies) = &plan.layer_strategies { p { "Blocks: " (strategies.to_string().replace(';', "; ")) } }
         (headline(plan))
         (time(plan))
         (memory::section(&plan.estimate.memory, &capacities(plan)))
@@ -117,18 +119,18 @@ fn time(plan: &Plan) -> Markup {
 /// The pipeline with the start and end of every operation: all microbatches, or as many of the first as make no more than
 /// [`MOST_OPERATIONS`] (one round at least). None without a pipeline, and for schedules known by their closed form.
 fn recorded(plan: &Plan) -> Option<(SimulatedPipeline, Timeline)> {
-    let mut parallel = plan.parallel.clone();
+    let parallel = &plan.parallel;
     if parallel.pp == 1 {
         return None;
     }
+    let mut shown = parallel.num_microbatches;
     let (all, round) = (parallel.num_microbatches, u64::from(parallel.pp));
     let per_microbatch = 2 * round * u64::from(parallel.vpp);
     if all * per_microbatch > MOST_OPERATIONS {
         let rounds = (MOST_OPERATIONS / per_microbatch / round).max(1);
-        parallel.num_microbatches = (rounds * round).min(all);
+        shown = (rounds * round).min(all);
     }
-    let run = TrainingRun { parallel: &parallel, ..plan.run() };
-    let pipeline = SimulatedPipeline::of(&run).ok()?;
+    let pipeline = layered::pipeline(plan, shown).ok()?;
     let timeline = record(&pipeline.orders, &pipeline.costs).ok()?;
     Some((pipeline, timeline))
 }

@@ -53,7 +53,8 @@ fn step_with(plan: &Plan, change: impl FnOnce(&mut cluster_profiles::Cluster)) -
     let mut cluster = plan.inputs.cluster.clone();
     change(&mut cluster);
     let run = TrainingRun { cluster: &cluster, ..plan.run() };
-    cost_models::estimate(&run).ok().map(|estimate| estimate.step_time_seconds.get())
+    crate::layered::prediction(&run, plan.layer_strategies.as_ref())
+        .map(|estimate| estimate.step_time_seconds.get())
 }
 
 /// What would help at one point.
