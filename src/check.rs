@@ -86,7 +86,7 @@ impl Check {
     fn judge(&mut self, subject: &Subject) {
         let predicted = layered::prediction(&subject.run, subject.strategies);
         let Some(estimate) = predicted.filter(is_finite) else { return };
-        let room = tightest(&subject.run, &estimate.memory, subject.memory_limit);
+        let room = tightest(&subject.run, &estimate, subject.memory_limit);
         let fullest = room.memory;
         let largest =
             fullest.terms().into_iter().fold(("", Bytes::ZERO), |a, b| if b.1 > a.1 { b } else { a });

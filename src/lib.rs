@@ -242,7 +242,6 @@ pub fn estimate(run: &TrainingRun, memory_limit: Bytes) -> Result<Estimate, AppE
         return Err(AppError::Illegal(broken));
     }
     let mut estimate = cost_models::estimate(run)?;
-    let limits = sites::rank_limits(run, memory_limit);
-    estimate.fits = estimate.memory.iter().zip(limits).all(|(rank, limit)| rank.peak_bytes <= limit);
+    estimate.fits = sites::fits(run, &estimate, memory_limit);
     Ok(estimate)
 }

@@ -106,6 +106,9 @@ pub struct RankPlacement {
     /// Position on every axis.
     #[serde(flatten)]
     pub coordinates: Coordinates,
+    /// Sequences of its microbatches, where they differ between ranks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub micro_batch_size: Option<u64>,
 }
 
 impl Placement {
@@ -115,11 +118,13 @@ impl Placement {
         let mut ranks = Vec::new();
         let mut host = 0;
         for group in &cluster.groups {
+            let share = parallel.shares.iter().find(|share| share.gpu == group.gpu.name);
+            let micro_batch_size = share.map(|share| share.micro_batch_size);
             for _ in 0..group.nodes {
                 for gpu in 0..group.node.gpus {
                     let rank = ranks.len() as u64;
                     let coordinates = grid::coordinates(parallel, rank);
-                    ranks.push(RankPlacement { rank, host, gpu, coordinates });
+                    ranks.push(RankPlacement { rank, host, gpu, coordinates, micro_batch_size });
                 }
                 host += 1;
             }

@@ -18,6 +18,7 @@ mod run;
 pub mod runtime;
 pub mod schedule;
 pub mod sharding;
+pub mod shares;
 pub mod sites;
 pub mod stages;
 pub mod step;

@@ -1,5 +1,6 @@
 //! How the work is split.
 
+use crate::shares::KindShare;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
@@ -35,6 +36,9 @@ pub struct ParallelConfig {
     pub schedule: String,
     /// What is recomputed in the backward.
     pub recompute: Recompute,
+    /// Micro batches by kind of GPU where they differ, in rank order; `micro_batch_size` is the largest then.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub shares: Vec<KindShare>,
 }
 
 impl ParallelConfig {
@@ -63,7 +67,7 @@ impl ParallelConfig {
     /// Sequences of a step: the global batch.
     #[must_use]
     pub fn global_batch(&self) -> u64 {
-        self.micro_batch_size * self.num_microbatches * u64::from(self.dp())
+        self.sequences_per_microbatch() * self.num_microbatches
     }
 }
 
@@ -85,6 +89,7 @@ impl Default for ParallelConfig {
             num_microbatches: 1,
             schedule: "1f1b".to_owned(),
             recompute: Recompute::None,
+            shares: Vec::new(),
         }
     }
 }

@@ -8,7 +8,7 @@ mod limits;
 mod network;
 mod row;
 
-pub use limits::{limit_of_part, limit_on, rank_limits};
+pub use limits::{fits, limit_of_part, limit_on, rank_limits};
 pub use network::Network;
 
 use crate::comm::Way;

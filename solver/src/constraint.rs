@@ -3,6 +3,7 @@
 use crate::term::{Field, Term, Test};
 use cluster_profiles::Cluster;
 use cost_models::ParallelConfig;
+use cost_models::rules::Axis;
 use thiserror::Error;
 
 /// A term, and whether layouts must or must not satisfy it.
@@ -43,6 +44,9 @@ impl Constraint {
     /// Whether a layout keeps it.
     #[must_use]
     pub fn allows(&self, parallel: &ParallelConfig, cluster: &Cluster) -> bool {
+        if let Term::Number(Field::Axis(Axis::MicroBatch), test) = &self.term {
+            return parallel.micro_batch_sizes().all(|size| test.holds(size) == self.wanted);
+        }
         self.term.holds(parallel, cluster) == self.wanted
     }
 

@@ -243,6 +243,18 @@ impl<'a> SearchSpace<'a> {
         known.filter(move |recompute| single || !matches!(recompute, Recompute::Offload { .. }))
     }
 
+    /// What can run on a mesh without pipeline, whatever its micro batch.
+    #[must_use]
+    pub fn single_pipelines(&self, mesh: &Mesh) -> Vec<Pipeline> {
+        let schedules = self.schedules_for(mesh);
+        schedules
+            .flat_map(|schedule| {
+                let choices = self.choices(mesh, 1).into_iter();
+                choices.map(move |(recompute, per_stage)| Pipeline { schedule, vpp: 1, recompute, per_stage })
+            })
+            .collect()
+    }
+
     /// Everything that can run on a mesh, each with the shardings it is legal with; the others are counted in `pruned`.
     #[must_use]
     pub fn pipelines(&self, mesh: &Mesh, pruned: &mut Pruned) -> Vec<(Pipeline, Vec<Sharding>)> {

@@ -26,7 +26,12 @@ pub enum Term {
     Name(Field, Vec<String>),
     /// The groups of an axis leave the NVLink domain (the node, unless racks share NVLink).
     CrossNode(Field),
+    /// Micro batches differ between the ranks of a data-parallel group.
+    UnequalMicroBatches,
 }
+
+/// How that is written.
+pub const UNEQUAL: &str = "unequal-micro-batches";
 
 /// A test of a number.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -156,6 +161,9 @@ impl Term {
     /// What is wrong with it, quoting it.
     pub fn parse(text: &str) -> Result<Self, String> {
         let text = text.trim();
+        if text == UNEQUAL {
+            return Ok(Self::UnequalMicroBatches);
+        }
         if let Some(axis) = text.strip_prefix("cross-node-") {
             return cross_node(axis).ok_or_else(|| format!("`{text}`: only tp, cp, ep and pp have groups"));
         }
@@ -182,6 +190,7 @@ impl Term {
             Self::Name(Field::Schedule, names) => names.contains(&parallel.schedule),
             Self::Name(_, names) => names.iter().any(|name| recompute_matches(name, parallel.recompute)),
             Self::CrossNode(field) => crosses(*field, parallel, cluster),
+            Self::UnequalMicroBatches => !parallel.shares.is_empty(),
         }
     }
 }

@@ -106,7 +106,7 @@ fn remedy(
     let step = after.step_time_seconds;
     let axes = crate::report::explain::axes(old.parallel, &parallel);
     let change = axes.iter().map(|axis| format!("{} {} -> {}", axis.name, axis.first, axis.second));
-    let fits = tightest(&run, &after.memory, subject.memory_limit).left() >= Bytes::ZERO;
+    let fits = tightest(&run, &after, subject.memory_limit).left() >= Bytes::ZERO;
     Some(Remedy {
         change: change.collect::<Vec<_>>().join(", "),
         flags,

@@ -3,7 +3,7 @@
 use crate::layered;
 use crate::plan::Plan;
 use cost_models::rules::Violation;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Every fault: the rules of the plan's engine on degrees and stages, and its placement.
 #[must_use]
@@ -35,5 +35,39 @@ fn placement(plan: &Plan) -> Vec<Violation> {
         let message = "a rank sits on a host that is not listed".to_owned();
         faults.push(violation("placement-hosts", message, "hosts are numbered from 0"));
     }
+    faults.extend(told(plan));
     faults
+}
+
+/// Micro batches of different sizes: what a rank is told to take is what the layout says of its GPU.
+fn told(plan: &Plan) -> Option<Violation> {
+    let (parallel, ranks) = (&plan.parallel, &plan.placement.ranks);
+    if parallel.shares.is_empty() {
+        let message = "ranks have micro batches of their own, and the layout has one for all".to_owned();
+        let told = ranks.iter().any(|rank| rank.micro_batch_size.is_some());
+        return told.then(|| violation("placement-batch", message, "leave them out of placement.ranks"));
+    }
+    let of_host = sizes_by_host(plan);
+    let wrong = ranks.iter().find(|rank| {
+        let host = plan.placement.hosts.get(rank.host as usize);
+        host.and_then(|host| of_host.get(host.as_str())) != rank.micro_batch_size.as_ref()
+    })?;
+    let told = wrong.micro_batch_size.map_or_else(|| "none".to_owned(), |size| size.to_string());
+    let message =
+        format!("rank {} is told a micro batch of {told}, which is not its GPU's share", wrong.rank);
+    Some(violation("placement-batch", message, "every rank takes what the shares say of its GPU"))
+}
+
+/// Micro batches of the ranks on every host, by its name.
+fn sizes_by_host(plan: &Plan) -> BTreeMap<String, u64> {
+    let cluster = &plan.inputs.cluster;
+    let size = |gpu: &str| {
+        let share = plan.parallel.shares.iter().find(|share| share.gpu == gpu);
+        share.map_or(0, |share| share.micro_batch_size)
+    };
+    let of_group = cluster
+        .groups
+        .iter()
+        .flat_map(|group| std::iter::repeat_n(size(&group.gpu.name), group.nodes as usize));
+    cluster.host_names().into_iter().zip(of_group).collect()
 }

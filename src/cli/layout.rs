@@ -1,11 +1,13 @@
 //! The degrees of a layout as flags.
 
+use super::micro_batches::{self, Stated};
 use crate::error::AppError;
 use crate::inputs::Inputs;
 use clap::Args;
 use cost_models::layerwise::LayerStrategies;
 use cost_models::rules::engine;
 use cost_models::schedule::{Schedule, ScheduleError};
+use cost_models::shares::KindShare;
 use cost_models::{ParallelConfig, Recompute, StageMap, stages};
 
 /// How the work is split.
@@ -39,6 +41,9 @@ pub struct LayoutArgs {
     /// Sequences of a microbatch.
     #[arg(long, value_name = "B", default_value_t = 1)]
     micro_batch: u64,
+    /// Sequences of a microbatch by kind of GPU, such as h100-sxm-80gb=3,a100=1, on a mixed cluster.
+    #[arg(long, value_name = "GPU=B,...", value_delimiter = ',', value_parser = micro_batches::parse, conflicts_with = "micro_batch")]
+    micro_batches: Vec<Stated>,
     /// Pipeline schedule (default: 1f1b, interleaved-1f1b with chunks).
     #[arg(long, value_name = "NAME")]
     schedule: Option<Schedule>,
@@ -107,12 +112,30 @@ impl LayoutArgs {
             ));
         }
         let replicas = shards.max(1) * u64::from(self.dp_replicate);
-        let per_round = replicas.saturating_mul(self.micro_batch);
+        let degrees = ParallelConfig {
+            tp: self.tp,
+            cp: self.cp,
+            dp_replicate: self.dp_replicate,
+            dp_shard: u32::try_from(shards).unwrap_or(u32::MAX),
+            micro_batch_size: self.micro_batch,
+            ..ParallelConfig::default()
+        };
+        let degrees = match self.shares(inputs, &degrees) {
+            Ok(shares) if shares.is_empty() => degrees,
+            Ok(shares) => degrees.with_shares(shares),
+            Err(wrong) => {
+                faults.extend(wrong);
+                degrees
+            }
+        };
+        let per_round = degrees.sequences_per_microbatch();
         if faults.is_empty() && !batch.is_multiple_of(per_round) {
-            faults.push(format!(
-                "--global-batch {batch} is no multiple of micro batch {} x dp {replicas} = {per_round}",
-                self.micro_batch
-            ));
+            let each = if degrees.shares.is_empty() {
+                format!("micro batch {} x dp {replicas} = {per_round}", degrees.micro_batch_size)
+            } else {
+                format!("the {per_round} sequences of --micro-batches on all ranks")
+            };
+            faults.push(format!("--global-batch {batch} is no multiple of {each}"));
         }
         if !faults.is_empty() {
             return Err(AppError::Usage {
@@ -123,21 +146,28 @@ impl LayoutArgs {
         let vpp = self.vpp.unwrap_or_else(|| self.schedule.map_or(1, |s| s.kind.definition().default_chunks));
         let schedule = self.schedule.map_or_else(|| default_schedule(vpp).to_owned(), |s| s.to_string());
         Ok(ParallelConfig {
-            tp: self.tp,
             pp: self.pp,
             vpp,
-            cp: self.cp,
             ep: self.ep,
             etp: self.etp,
-            dp_replicate: self.dp_replicate,
-            dp_shard: shards as u32,
             zero_stage: self.zero.unwrap_or_else(|| default_zero(&inputs.runtime.name)),
             sequence_parallel: self.sequence_parallel.unwrap_or(self.tp > 1),
-            micro_batch_size: self.micro_batch,
             num_microbatches: batch / per_round,
             schedule,
             recompute: self.recompute,
+            ..degrees
         })
+    }
+
+    /// Micro batches by kind, if any are stated.
+    fn shares(&self, inputs: &Inputs, degrees: &ParallelConfig) -> Result<Vec<KindShare>, Vec<String>> {
+        if self.micro_batches.is_empty() {
+            return Ok(Vec::new());
+        }
+        if self.pp > 1 {
+            return Err(vec!["--micro-batches needs --pp 1".to_owned()]);
+        }
+        micro_batches::shares(&self.micro_batches, &inputs.cluster, degrees)
     }
 
     fn faults(&self) -> Vec<String> {

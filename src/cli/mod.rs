@@ -8,6 +8,7 @@ mod export;
 mod fit;
 pub mod inputs;
 mod layout;
+mod micro_batches;
 pub mod output;
 mod plan;
 mod profile;

@@ -185,6 +185,11 @@ fn next_step(plan: &Plan, path: &str) -> String {
     let starts = |launcher: &&&dyn Launcher| {
         launcher.runtime() == plan.inputs.runtime.name && launcher.export(plan).is_ok()
     };
+    if !plan.parallel.shares.is_empty() {
+        return format!(
+            "Wrote {path}. `placement.ranks` has the micro batch of every rank for the training loop.\n"
+        );
+    }
     launch::ALL
         .iter()
         .find(starts)

@@ -29,7 +29,7 @@ impl Launcher for Accelerate {
     }
 
     fn forbids(&self) -> &'static [&'static str] {
-        &["pp>1", "ep>1", "sp=1", "zero<2", "recompute=selective"]
+        &["pp>1", "ep>1", "sp=1", "zero<2", "recompute=selective", "unequal-micro-batches"]
     }
 
     fn refuses(&self, _: &ModelSpec, workload: &Workload) -> Vec<String> {

@@ -238,6 +238,7 @@ pub fn folder(
     if plan.layer_strategies.is_some() && !launcher.has_layer_strategies() {
         held.push("strategies by layer".to_owned());
     }
+    held.extend(unequal(plan));
     let (Ok(seats), Ok(exported), true) = (&seats, &exported, held.is_empty()) else {
         let own = exported.err().map(|error| error.reasons).unwrap_or_default();
         let mut reasons: Vec<String> = own.into_iter().chain(seats.err().unwrap_or_default()).collect();
@@ -263,6 +264,20 @@ fn held_elsewhere(plan: &Plan, launcher: &dyn Launcher) -> Vec<String> {
     let reasons =
         [(optimizer, "optimizer state in host memory"), (activations, "activations in host memory")];
     reasons.into_iter().filter(|(held, _)| *held).map(|(_, reason)| reason.to_owned()).collect()
+}
+
+/// Micro batches of different sizes, which no launcher here can start: each has one setting for all of its ranks (Megatron's
+/// `--micro-batch-size`, torchtitan's `training.local_batch_size`, `DeepSpeed`'s `train_micro_batch_size_per_gpu`, the batch size
+/// that Accelerate's sampler shards take to be that of every process).
+fn unequal(plan: &Plan) -> Option<String> {
+    let sizes =
+        plan.parallel.micro_batch_sizes().map(|size| size.to_string()).collect::<Vec<_>>().join(" and ");
+    (!plan.parallel.shares.is_empty()).then(|| {
+        format!(
+            "micro batches of {sizes} sequences by kind of GPU: it has one size for all ranks (a training loop that feeds every rank \
+             by itself finds its size in `placement.ranks` of the plan)"
+        )
+    })
 }
 
 /// The launcher called `name`.

@@ -79,7 +79,7 @@ fn shares(parts: impl IntoIterator<Item = (&'static str, f64)>) -> Vec<Share> {
 /// The explanation of one plan.
 #[must_use]
 pub fn document(plan: &Plan) -> Explanation {
-    let room = tightest(&plan.run(), &plan.estimate.memory, plan.inputs.memory_limit_bytes);
+    let room = tightest(&plan.run(), &plan.estimate, plan.inputs.memory_limit_bytes);
     let rank = room.memory;
     Explanation {
         time: shares(plan.estimate.time_seconds.parts().map(|(name, time)| (name, time.get()))),
@@ -95,7 +95,8 @@ pub fn document(plan: &Plan) -> Explanation {
 #[must_use]
 pub fn text(plan: &Plan) -> String {
     let explanation = document(plan);
-    let mut out = format!("{}\n{}\n", degrees(&plan.parallel), strategies(plan));
+    let lines = format!("{}{}", strategies(plan), super::shares::lines(plan));
+    let mut out = format!("{}\n{lines}\n", degrees(&plan.parallel));
     let _ = writeln!(out, "Step of {}:", seconds(plan.estimate.step_time_seconds));
     for part in &explanation.time {
         let _ = writeln!(

@@ -73,6 +73,7 @@ fn layout(plan: &Plan) -> String {
         let _ =
             writeln!(text, "  offload {:.0} % of the optimizer's state in host memory", offloaded * 100.0);
     }
+    text.push_str(&super::shares::lines(plan));
     text.push_str(&super::hosts::lines(plan));
     text
 }
@@ -120,12 +121,21 @@ pub fn degrees(parallel: &ParallelConfig) -> String {
         1 => format!("dp {}{zero}", parallel.dp_shard),
         replicas => format!("dp {replicas} x {}{zero}", parallel.dp_shard),
     });
-    parts.push(format!("micro batch {} x {}", parallel.micro_batch_size, parallel.num_microbatches));
+    parts.push(micro_batch(parallel));
     if parallel.pp > 1 {
         parts.push(parallel.schedule.clone());
     }
     parts.push(format!("recompute {}", parallel.recompute));
     parts.join("   ")
+}
+
+/// Sequences of a microbatch, by kind of GPU where they differ, and the number of microbatches.
+fn micro_batch(parallel: &ParallelConfig) -> String {
+    if parallel.shares.is_empty() {
+        return format!("micro batch {} x {}", parallel.micro_batch_size, parallel.num_microbatches);
+    }
+    let kinds = parallel.shares.iter().map(|share| format!("{} {}", share.gpu, share.micro_batch_size));
+    format!("micro batch ({}) x {}", kinds.collect::<Vec<_>>().join(", "), parallel.num_microbatches)
 }
 
 fn block_counts(plan: &Plan) -> Vec<usize> {
@@ -155,7 +165,7 @@ fn run_lengths<T: PartialEq + std::fmt::Display>(values: &[T]) -> String {
 
 fn prediction(plan: &Plan) -> String {
     let estimate = &plan.estimate;
-    let room = tightest(&plan.run(), &estimate.memory, plan.inputs.memory_limit_bytes);
+    let room = tightest(&plan.run(), estimate, plan.inputs.memory_limit_bytes);
     let (heaviest, capacity) = (room.memory, room.capacity);
     let mut text = format!(
         "  step    {} ({})      {} tokens/s/GPU      MFU {} %      peak {} of {} GiB on pipeline rank {}\n",

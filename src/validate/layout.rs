@@ -56,6 +56,7 @@ pub fn layout(
         num_microbatches,
         schedule: schedule(&row.schedule, pp, vpp),
         recompute: recompute.unwrap_or(Recompute::None),
+        ..ParallelConfig::default()
     };
     parallel.etp = rules.expert_tensor_parallel(model, &parallel);
     Ok(Layout { workload: rules.workload(global_batch), parallel, recompute_stated: recompute.is_some() })

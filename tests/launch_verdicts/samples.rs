@@ -178,6 +178,7 @@ impl Kind {
             num_microbatches: u64::from(pp) * random.pick(&[1, 2, 4]),
             schedule: random.pick(schedules).to_owned(),
             recompute,
+            ..ParallelConfig::default()
         };
         let model = random.pick(self.models).to_owned();
         let blocks = random.chance(30).then(|| uneven(random, &model, pp * vpp)).flatten();

@@ -1,13 +1,16 @@
 //! What is predicted: step time by kind, memory by term and pipeline rank, and what the numbers rest on.
 
 mod basis;
+mod kinds;
 pub mod published;
 
 pub use basis::{BASES, BasisShare};
+pub use kinds::KindEstimate;
 pub use published::{Published, Support};
 
 use crate::memory::{MemoryError, rank_memory};
 use crate::run::TrainingRun;
+use crate::shares::WEIGHTING;
 use crate::sites::Sites;
 use crate::step::{PreparedSchedule, StageCosts, StepError, StepTime, step_time_of};
 use cluster_profiles::{Bytes, Gpu, Seconds};
@@ -33,6 +36,9 @@ pub struct Estimate {
     pub tokens_per_second_per_gpu: f64,
     /// Memory of every pipeline rank.
     pub memory: Vec<RankMemory>,
+    /// The ranks by kind of GPU where their micro batches differ; `memory` is that of the kind with the least room.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub kinds: Vec<KindEstimate>,
     /// Whether every rank stays below the limit.
     pub fits: bool,
     /// Share of the step time by what it rests on, firmest first.
@@ -80,7 +86,8 @@ const EDGE_PENALTY: f64 = 0.5;
 pub fn estimate(run: &TrainingRun) -> Result<Estimate, EstimateError> {
     let stages = StageCosts::of(run)?;
     let step = step_time_of(run, &stages, &PreparedSchedule::of(run, &stages)?)?;
-    Ok(assembled(run, &stages, &step, rank_memory(run)?))
+    let kinds = kinds::kinds(run, stages.sites.as_deref())?;
+    Ok(assembled(run, &stages, &step, rank_memory(run)?, kinds))
 }
 
 /// What follows from a run's step and memory.
@@ -89,8 +96,14 @@ pub(crate) fn assembled(
     stages: &StageCosts,
     step: &StepTime,
     memory: Vec<RankMemory>,
+    kinds: Vec<KindEstimate>,
 ) -> Estimate {
-    let edge = Edge::of(run, stages.sites.as_deref(), &memory);
+    let edge = if kinds.is_empty() {
+        Edge::of(run, stages.sites.as_deref(), &memory)
+    } else {
+        Edge::of_kinds(run, &kinds)
+    };
+    let weighting = (!kinds.is_empty()).then(|| WEIGHTING.to_owned());
     let time = step.breakdown;
     let total = time.total();
     let bases = basis::bases(run);
@@ -109,9 +122,10 @@ pub(crate) fn assembled(
         tokens_per_second_per_gpu: run.workload.tokens() / (total.get() * gpus),
         fits: edge.fits,
         memory,
+        kinds,
         basis,
         published: Published::table().support(run),
-        warnings: edge.warning.into_iter().collect(),
+        warnings: edge.warning.into_iter().chain(weighting).collect(),
         assumptions: bases
             .into_iter()
             .filter(|(kind, ..)| {
@@ -150,13 +164,24 @@ impl Edge {
             Some(site) => run.cluster.groups[site.smallest].gpu.memory.get(),
             None => smallest,
         };
-        let reserve = &run.runtime.memory.reserve;
         let ranks = memory.iter().map(|rank| (rank.peak_bytes.get(), of_rank(rank.rank as usize)));
+        Self::nearest(run, ranks, smallest)
+    }
+
+    fn of_kinds(run: &TrainingRun, kinds: &[KindEstimate]) -> Self {
+        let capacity = |kind: &KindEstimate| kind.room(run, Bytes(f64::INFINITY))[0].get();
+        let ranks = kinds.iter().map(|kind| (kind.memory.peak_bytes.get(), capacity(kind)));
+        Self::nearest(run, ranks, 0.0)
+    }
+
+    /// Of peaks and capacities those that are nearest to each other; an empty GPU of `otherwise` bytes if there are none.
+    fn nearest(run: &TrainingRun, ranks: impl Iterator<Item = (f64, f64)>, otherwise: f64) -> Self {
+        let reserve = &run.runtime.memory.reserve;
         let nearest = ranks.reduce(|a, b| {
             let room = |(peak, capacity): (f64, f64)| reserve.headroom_deviations(peak, capacity);
             if room(b) < room(a) { b } else { a }
         });
-        let (fullest, capacity) = nearest.unwrap_or((0.0, smallest));
+        let (fullest, capacity) = nearest.unwrap_or((0.0, otherwise));
         let headroom = reserve.headroom_deviations(fullest, capacity);
         let closeness = (1.0 - headroom).clamp(0.0, 1.0);
         let warning = (closeness > 0.0).then(|| {

@@ -133,5 +133,5 @@ pub fn estimate(layered: &LayeredRun) -> Result<Estimate, EstimateError> {
     let memory = layered_memory(layered)?;
     // Published runs are compared by whether they recompute, too.
     let parallel = ParallelConfig { recompute: layered.recompute(), ..run.parallel.clone() };
-    Ok(assembled(&TrainingRun { parallel: &parallel, ..run }, &stages, &step, memory))
+    Ok(assembled(&TrainingRun { parallel: &parallel, ..run }, &stages, &step, memory, Vec::new()))
 }

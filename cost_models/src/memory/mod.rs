@@ -26,6 +26,7 @@ mod layered;
 mod mlp;
 mod modules;
 mod peak;
+mod shares;
 mod table;
 
 pub use context::MemoryContext;
@@ -34,12 +35,13 @@ pub use in_flight::{InFlight, placement as schedule_placement};
 pub use layer::LayerMemory;
 pub use layered::{layered_contexts, layered_memory, layered_table};
 pub use peak::RankPeak;
+pub use shares::{kind_peak, kind_peaks};
 pub use table::MemoryTable;
 
 use crate::estimate::RankMemory;
 use crate::run::TrainingRun;
 
-/// The memory of every pipeline rank of a run, all terms.
+/// The memory of every pipeline rank of a run, all terms; with shares by kind of GPU, that of the kind with the least room.
 ///
 /// # Errors
 /// [`MemoryError`] for degrees or sizes of 0, an unknown schedule or one whose rules the layout breaks, and stages that are
@@ -54,5 +56,8 @@ pub fn rank_memory(run: &TrainingRun) -> Result<Vec<RankMemory>, MemoryError> {
 /// # Errors
 /// As [`rank_memory`].
 pub fn rank_peaks(run: &TrainingRun) -> Result<Vec<RankPeak>, MemoryError> {
+    if !run.parallel.shares.is_empty() {
+        return shares::tightest(run);
+    }
     MemoryTable::new(MemoryContext::of(run)?)?.peaks(run.stages)
 }

@@ -59,6 +59,9 @@ pub struct Engine {
     pub hybrid_sharding: bool,
     /// Whether blocks may differ in tensor parallelism, sharding and recompute ([`crate::layerwise`]).
     pub layerwise: bool,
+    /// Whether the ranks of a data-parallel group may have micro batches of different sizes: where the training loop feeds every
+    /// rank by itself, and no collective carries activations between these ranks.
+    pub unequal_micro_batches: bool,
     /// Its rules.
     pub rules: &'static [&'static Rule],
 }
@@ -190,6 +193,7 @@ const BASE: Engine = Engine {
     sequence: true,
     hybrid_sharding: false,
     layerwise: false,
+    unequal_micro_batches: false,
     rules: FORK_RULES,
 };
 
@@ -258,6 +262,7 @@ pub const ENGINES: &[Engine] = &[
         tensor: false,
         sequence: false,
         hybrid_sharding: true,
+        unequal_micro_batches: true,
         rules: FSDP1_RULES,
         ..BASE
     },
@@ -287,6 +292,7 @@ pub const ENGINES: &[Engine] = &[
         context: true,
         expert: true,
         hybrid_sharding: true,
+        unequal_micro_batches: true,
         rules: TITAN_RULES,
         ..BASE
     },

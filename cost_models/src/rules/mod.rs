@@ -30,6 +30,7 @@ pub use stage_rules::stage_faults;
 
 use crate::parallel::{ParallelConfig, Recompute};
 use crate::run::TrainingRun;
+use crate::shares;
 
 impl Engine {
     /// The first rule a layout breaks, if any; no allocation.
@@ -150,6 +151,12 @@ const MISSING: &[Missing] = &[
         used: |engine, p| !engine.offload && matches!(p.recompute, Recompute::Offload { .. }),
         hint: |_| Some("recompute none, selective or full works".to_owned()),
     },
+    Missing {
+        id: "E11",
+        what: "micro batches of different sizes in a data-parallel group",
+        used: |engine, p| !engine.unequal_micro_batches && !p.shares.is_empty(),
+        hint: |_| Some("one micro batch for all ranks works; fsdp1 and fsdp2 have different ones".to_owned()),
+    },
 ];
 
 /// Every rule a run breaks: the engine's on its degrees, the schedule's on its sizes, and the stage map's.
@@ -159,5 +166,6 @@ pub fn broken(run: &TrainingRun) -> Vec<Violation> {
     let engine = engine(&run.runtime.name);
     let mut broken = engine.broken(&facts, run.parallel);
     broken.extend(stage_faults(run, engine));
+    broken.extend(shares::faults(run));
     broken
 }

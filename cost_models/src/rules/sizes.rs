@@ -160,6 +160,14 @@ pub const BATCH: Rule = Rule {
     axis: Axis::Microbatches,
     holds: |f, p| batch(p) == f.global_batch,
     clash: |f, p| {
+        if !p.shares.is_empty() {
+            let (each, m) = (p.sequences_per_microbatch(), p.num_microbatches);
+            return format!(
+                "{each} sequences over all ranks x {m} microbatches is {}, not {}",
+                batch(p),
+                f.global_batch
+            );
+        }
         format!(
             "micro batch {} x {} microbatches x dp {} is {}, not {}",
             p.micro_batch_size,
@@ -172,9 +180,7 @@ pub const BATCH: Rule = Rule {
 };
 
 fn batch(p: &ParallelConfig) -> u64 {
-    p.micro_batch_size
-        .saturating_mul(p.num_microbatches)
-        .saturating_mul(product(&[p.dp_replicate, p.dp_shard]))
+    p.sequences_per_microbatch().saturating_mul(p.num_microbatches)
 }
 
 /// Linear attention is split by heads over both axes.

@@ -13,6 +13,7 @@ mod layered;
 mod op_costs;
 mod optimizer;
 mod pipeline;
+mod shares;
 mod simulated_pipeline;
 mod stages;
 
@@ -20,6 +21,7 @@ pub use closed_form::one_f_one_b_upper;
 pub use error::StepError;
 pub use optimizer::{OwnedParameters, optimizer_time};
 pub use pipeline::{PipelineTime, PreparedSchedule};
+pub use shares::{KindStages, kind_stages, stages_on};
 pub use simulated_pipeline::{Outside, SimulatedPipeline};
 pub use stages::{StageCost, StageCosts};
 

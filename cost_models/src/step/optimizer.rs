@@ -7,11 +7,11 @@ use crate::layer_cost::RankParameters;
 use crate::parallel::ParallelConfig;
 use crate::run::TrainingRun;
 use crate::workload::Optimizer;
-use cluster_profiles::{Bytes, Seconds};
+use cluster_profiles::{Bytes, NodeGroup, Seconds};
 
 /// Time of the optimizer on the rank with the most parameters: reading and writing the state of the parameters it
 /// owns, and the passes over the gradients it holds (norm, zeroing). What is offloaded is updated on the host
-/// ([`super::host_optimizer`]).
+/// ([`super::host_optimizer`]). With shares by kind of GPU all wait for the kind that is slowest at it.
 #[must_use]
 pub fn optimizer_time(run: &TrainingRun, stages: &StageCosts) -> Seconds {
     (0..stages.ranks.max(1)).map(|rank| on_rank(run, stages, rank)).fold(Seconds::ZERO, Seconds::max)
@@ -48,9 +48,18 @@ impl std::ops::AddAssign for OwnedParameters {
 }
 
 fn on_rank(run: &TrainingRun, stages: &StageCosts, rank: usize) -> Seconds {
-    let shared = &run.runtime.shared;
-    let OwnedParameters { updated: owned, resident } = stages.rank_owned(rank, run.parallel);
+    let owned = stages.rank_owned(rank, run.parallel);
+    if !run.parallel.shares.is_empty() {
+        let kinds = run.cluster.groups.iter().map(|nodes| on_nodes(run, owned, nodes));
+        return kinds.fold(Seconds::ZERO, Seconds::max);
+    }
     let nodes = stages.site(rank).map_or_else(|| run.cluster.main(), |site| &run.cluster.groups[site.group]);
+    on_nodes(run, owned, nodes)
+}
+
+fn on_nodes(run: &TrainingRun, owned: OwnedParameters, nodes: &NodeGroup) -> Seconds {
+    let shared = &run.runtime.shared;
+    let OwnedParameters { updated: owned, resident } = owned;
     let offloaded = owned * run.runtime.memory.state.optimizer_offload.clamp(0.0, 1.0);
     let host = host_update(&nodes.node, offloaded);
     let updated = owned - offloaded;

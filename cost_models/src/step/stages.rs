@@ -3,6 +3,7 @@
 use super::data_parallel::{layer_sync, sharded_exposure};
 use super::error::StepError;
 use super::optimizer::OwnedParameters;
+use super::shares::slowest;
 use crate::layer_cost::{LayerContext, LayerCost, PassCost, Passes, RankParameters, layer_cost};
 use crate::memory::MemoryContext;
 use crate::model::Layer;
@@ -72,13 +73,17 @@ pub struct StageCosts {
 }
 
 impl StageCosts {
-    /// The stages of a run.
+    /// The stages of a run; with shares by kind of GPU, those of the kind that the others wait for.
     ///
     /// # Errors
     /// [`StepError::Shape`] if stages and model do not fit together.
     pub fn of(run: &TrainingRun) -> Result<Self, StepError> {
         check(run)?;
-        Self::at(run, Sites::of(run.cluster, run.parallel).map(Arc::new))
+        let sites = Sites::of(run.cluster, run.parallel);
+        if !run.parallel.shares.is_empty() {
+            return slowest(run, sites.as_ref());
+        }
+        Self::at(run, sites.map(Arc::new))
     }
 
     /// The stages of a run whose pipeline ranks run on these sites.

@@ -162,6 +162,7 @@ fn parallel_of(row: &Row) -> ParallelConfig {
             "selective" => Recompute::Selective,
             _ => Recompute::None,
         },
+        ..ParallelConfig::default()
     }
 }
 

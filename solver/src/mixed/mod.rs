@@ -10,7 +10,8 @@
 //! 3. For each of these a dynamic program (`table`) says which stage comes where with which layers, exactly, by the speed and
 //!    memory of its GPUs and the ways between kinds; the choices are listed by rising bound (`list`) and simulated until no
 //!    bound is below the best (`split`).
-//! 4. Where kinds are too many for a table of every order, one kind follows the other; the best plans are tried once more in the
+//! 4. Where the engine's ranks may have micro batches of different sizes, those are chosen too, exactly (`unequal`, `shares`).
+//! 5. Where kinds are too many for a table of every order, one kind follows the other; the best plans are tried once more in the
 //!    order that HiGHS finds ([`program`]), and the bound stays one of all orders.
 
 mod alone;
@@ -23,9 +24,11 @@ mod part;
 pub mod program;
 mod queue;
 mod search;
+mod shares;
 mod split;
 mod stages;
 mod table;
+mod unequal;
 
 use crate::certificate::Certificate;
 use crate::infeasible::explain;

@@ -242,7 +242,7 @@ pub fn waits_for_all(pipeline: &Pipeline) -> bool {
 }
 
 /// One stage per rank in order, the head whole, every layer recomputed or none, none moved, no forward combined with a backward.
-fn is_chain(mesh: &Mesh, pipeline: &Pipeline) -> bool {
+pub(super) fn is_chain(mesh: &Mesh, pipeline: &Pipeline) -> bool {
     let definition = pipeline.schedule.kind.definition();
     let counted =
         matches!(pipeline.recompute, Recompute::Full { layers: Some(_) } | Recompute::Offload { .. });

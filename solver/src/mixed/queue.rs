@@ -23,6 +23,8 @@ pub enum Item {
     Mesh(Mesh),
     /// The splits of a layout.
     Layout(Layout),
+    /// The layouts of a mesh with micro batches of different sizes.
+    Unequal(Mesh),
 }
 
 /// An item of a part, and a value that it cannot beat.

@@ -49,6 +49,8 @@ enum Expanded {
     Layouts(Vec<(f64, Layout)>),
     Split(Layout, Box<Found>),
     Alone(Box<Alone>),
+    /// Nothing below the cutoff after so many simulations.
+    Nothing(u64),
 }
 
 struct Search<'s, 'a> {
@@ -82,7 +84,8 @@ pub fn search(parts: &[Part], limits: &Limits) -> Searched {
     if search.best.is_infinite() {
         search.first_plan(&lists);
     }
-    let bounded = search.add_meshes(&lists);
+    let unequal: Vec<Vec<Mesh>> = parts.iter().map(|part| spaces.add_unequal(part)).collect();
+    let bounded = search.add_meshes(&lists) && search.add_unequal(&unequal);
     let stopped = !bounded || search.run();
     if !stopped {
         search.ask_for_orders();
@@ -117,6 +120,15 @@ impl Spaces {
             *self.pruned.entry("mixed-tp".to_owned()).or_default() += layouts;
         }
         able
+    }
+}
+
+impl Spaces {
+    /// The meshes of a part whose ranks may have micro batches of different sizes.
+    fn add_unequal(&mut self, part: &Part) -> Vec<Mesh> {
+        let meshes = part.unequal_meshes();
+        self.considered += meshes.considered;
+        meshes.list
     }
 }
 
@@ -175,6 +187,23 @@ impl Search<'_, '_> {
         true
     }
 
+    /// Adds the meshes whose ranks may have micro batches of different sizes; false if a limit came first.
+    fn add_unequal(&mut self, lists: &[Vec<Mesh>]) -> bool {
+        for (index, list) in lists.iter().enumerate() {
+            for some in list.chunks(BATCH) {
+                if self.limits.patience.is_over() {
+                    return false;
+                }
+                let part = &self.parts[index];
+                let bounds: Vec<f64> = some.par_iter().map(|mesh| part.unequal_bound(mesh)).collect();
+                for (mesh, bound) in some.iter().zip(bounds) {
+                    self.push(bound, index, Item::Unequal(*mesh));
+                }
+            }
+        }
+        true
+    }
+
     /// A part and an index in it for every kind there is.
     fn kinds(&self) -> Vec<(usize, usize)> {
         let most = self.parts.iter().flat_map(|part| part.ids.iter()).max().map_or(0, |id| id + 1);
@@ -202,6 +231,12 @@ impl Search<'_, '_> {
             let (parts, best, limits) = (self.parts, self.best, self.limits);
             let expand = |node: &Node| match node.item {
                 Item::Alone => Expanded::Alone(Box::new(alone::plan(parts[node.part].problem, limits, best))),
+                Item::Unequal(mesh) => match parts[node.part].unequal(&mesh, best) {
+                    (Some(pipeline), found) => {
+                        Expanded::Split(Layout { mesh, pipeline, deal: 0 }, Box::new(found))
+                    }
+                    (None, found) => Expanded::Nothing(found.simulated),
+                },
                 Item::Mesh(mesh) => Expanded::Layouts(parts[node.part].layouts(&mesh, best)),
                 Item::Layout(layout) => {
                     let part = &parts[node.part];
@@ -217,6 +252,7 @@ impl Search<'_, '_> {
                         .for_each(|(bound, layout)| self.push(bound, node.part, Item::Layout(layout))),
                     Expanded::Split(layout, found) => self.add(node.part, layout, *found),
                     Expanded::Alone(alone) => self.add_alone(*alone),
+                    Expanded::Nothing(simulated) => self.simulated += simulated,
                 }
             }
             self.limits.patience.observer.progress(self.progress());

@@ -62,7 +62,7 @@ impl Launcher for Torchtitan {
     }
 
     fn forbids(&self) -> &'static [&'static str] {
-        &["etp>1"]
+        &["etp>1", "unequal-micro-batches"]
     }
 
     fn refuses(&self, model: &ModelSpec, workload: &Workload) -> Vec<String> {

@@ -6,6 +6,7 @@ use super::{map, memory, page};
 use crate::layered;
 use crate::plan::Plan;
 use crate::report::number::{gib, grouped, parameters, seconds, significant};
+use crate::report::shares;
 use crate::report::summary::{certificate_sentence, degrees, hardware};
 use crate::report::timeline::Held;
 use crate::report::timeline_svg;
@@ -61,6 +62,7 @@ pub fn body(plan: &Plan) -> Markup {
         @if let Some(strategies) = &plan.layer_strategies { p { "Blocks: " (strategies.to_string().replace(';', "; ")) } }
         (headline(plan))
         (time(plan))
+        (shares(plan))
         (memory::section(&plan.estimate.memory, &capacities(plan)))
         (timeline(plan))
         (map::section(plan))
@@ -77,7 +79,7 @@ fn layout(parallel: &ParallelConfig) -> String {
 
 fn headline(plan: &Plan) -> Markup {
     let estimate = &plan.estimate;
-    let room = tightest(&plan.run(), &estimate.memory, plan.inputs.memory_limit_bytes);
+    let room = tightest(&plan.run(), estimate, plan.inputs.memory_limit_bytes);
     let [low, high] = estimate.step_time_interval_seconds;
     html! {
         (facts(&[
@@ -91,6 +93,17 @@ fn headline(plan: &Plan) -> Markup {
         @if !estimate.fits { p.bad { "This layout does not fit the memory limit." } }
         @for warning in &estimate.warnings { p.bad { (warning) } }
         @if let Some(certificate) = &plan.certificate { p { (certificate_sentence(certificate)) "." } }
+    }
+}
+
+/// What the ranks on every kind of GPU take, where that differs.
+fn shares(plan: &Plan) -> Markup {
+    let rows = shares::rows(plan);
+    html! {
+        @if !rows.is_empty() {
+            h2 { "Shares by kind of GPU" }
+            (table(&shares::HEADER, &[], &rows))
+        }
     }
 }
 

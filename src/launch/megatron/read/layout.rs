@@ -76,6 +76,7 @@ pub(super) fn layout(flags: &FlagSet, world_size: u64, model: &ModelSpec) -> (Pa
             .max(1),
         schedule: schedule.to_owned(),
         recompute,
+        ..ParallelConfig::default()
     };
     (parallel, split)
 }

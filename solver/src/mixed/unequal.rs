@@ -1,0 +1,409 @@
+//! Layouts without pipeline whose ranks have micro batches of different sizes, by kind of GPU ([`cost_models::shares`]).
+//!
+//! The degrees and the number of microbatches `m` are enumerated: every one that divides the global batch. For each the sizes are
+//! chosen exactly ([`super::shares`]): first on works that no sharding and no recompute lessens, which bounds all layouts of a
+//! mesh, then on seconds as the estimate has them. Shares that turn out equal are left to the layouts with one micro batch,
+//! whose step is no longer: they wait for the slowest kind alone, which is one of those that are waited for here.
+//!
+//! A rank holds more bytes with more sequences, so that the most that fit are found by halving. Micro batches above
+//! [`MOST_SEQUENCES`] are no part of the space.
+
+use super::kinds::{Run, hosts_of};
+use super::part::{Part, is_chain};
+use super::shares::{bands, least_maximum};
+use super::split::{Choice, Found};
+use crate::divisors::divisors;
+use crate::mesh::{Mesh, Pipeline, Sharding};
+use crate::splits::stage_map;
+use crate::term::{Field, Term};
+use crate::times::{UnitTimes, run_of, works};
+use cluster_profiles::Bytes;
+use cost_models::layer_cost::Memo;
+use cost_models::memory::kind_peak;
+use cost_models::rules::{Axis, Facts};
+use cost_models::schedule::Placement;
+use cost_models::shares::{KindShare, slowest_group};
+use cost_models::sites::{Sites, limit_on};
+use cost_models::step::{data_parallel::exposed, optimizer_time, stages_on};
+use cost_models::{ParallelConfig, StageMap};
+use std::sync::Arc;
+
+/// Sequences of a microbatch on a rank, at most.
+const MOST_SEQUENCES: u64 = 1024;
+/// Sequences up to which it is not asked before how many fit.
+const FEW: u64 = 8;
+
+/// GPUs of one name.
+struct Kind {
+    gpu: String,
+    /// A kind of the part that has these GPUs.
+    index: usize,
+    gpus: u64,
+    /// What a GPU may hold.
+    limit: Bytes,
+}
+
+/// Meshes whose ranks may have micro batches of different sizes.
+#[derive(Debug, Default)]
+pub struct Meshes {
+    /// The meshes, with one sequence in one microbatch.
+    pub list: Vec<Mesh>,
+    /// Layouts of them, whatever the sizes.
+    pub considered: u64,
+}
+
+impl Part<'_> {
+    /// The meshes whose ranks may have micro batches of different sizes.
+    pub fn unequal_meshes(&self) -> Meshes {
+        let mut meshes = Meshes::default();
+        let (engine, world) = (self.space.engine(), self.space.facts().world);
+        let kinds = self.gpu_kinds();
+        if kinds.len() < 2 || !engine.unequal_micro_batches {
+            return meshes;
+        }
+        let degrees = |able: bool, ranks: u64| if able { divisors(ranks) } else { vec![1] };
+        for tp in degrees(engine.tensor, world) {
+            for cp in degrees(engine.context, world / tp) {
+                for sequence_parallel in [false, true] {
+                    let mesh = mesh_of([tp, cp, world / tp / cp], sequence_parallel);
+                    let whole = kinds.iter().all(|kind| kind.gpus.is_multiple_of(tp * cp));
+                    if whole && self.is_inside_nodes(&mesh) && self.may_run(&mesh, &kinds) {
+                        let counts = self.microbatch_counts(&mesh).len() as u64;
+                        meshes.considered += self.space.layout_count(&mesh) * counts;
+                        meshes.list.push(mesh);
+                    }
+                }
+            }
+        }
+        meshes
+    }
+
+    /// The kinds by the names of their GPUs, in rank order.
+    fn gpu_kinds(&self) -> Vec<Kind> {
+        let (problem, mut list) = (self.problem, Vec::<Kind>::new());
+        for (index, kind) in self.kinds.iter().enumerate().filter(|(_, kind)| kind.gpus > 0) {
+            let gpu = &kind.cluster.main().gpu.name;
+            if let Some(known) = list.iter_mut().find(|known| known.gpu == *gpu) {
+                known.gpus += kind.gpus;
+                continue;
+            }
+            let group = slowest_group(problem.cluster, gpu).unwrap_or_default();
+            let limit = limit_on(problem.cluster, problem.runtime, problem.limit(), group);
+            list.push(Kind { gpu: gpu.clone(), index, gpus: kind.gpus, limit });
+        }
+        list
+    }
+
+    /// Numbers of microbatches that leave every rank a sequence.
+    fn microbatch_counts(&self, mesh: &Mesh) -> Vec<u64> {
+        let batch = self.space.facts().global_batch;
+        let field = Field::Axis(Axis::Microbatches);
+        let constraints = &self.problem.constraints;
+        let able =
+            |count: &u64| batch / count >= u64::from(mesh.dp) && constraints.allows_number(field, *count);
+        divisors(batch).into_iter().filter(able).collect()
+    }
+
+    /// Whether anything may run on a mesh.
+    fn may_run(&self, mesh: &Mesh, kinds: &[Kind]) -> bool {
+        let one = |kind: &Kind| KindShare { gpu: kind.gpu.clone(), ranks: 1, micro_batch_size: 1 };
+        let shares: Vec<KindShare> = kinds.iter().map(one).collect();
+        let shardings = self.space.shardings(mesh);
+        let pipelines = self.space.single_pipelines(mesh);
+        let mut layouts =
+            pipelines.iter().flat_map(|own| shardings.iter().map(move |sharding| mesh.with(own, *sharding)));
+        layouts.any(|parallel| self.allows_unequal(&parallel, &shares))
+    }
+
+    /// Whether a layout keeps the engine's rules, but for the one on the global batch.
+    fn keeps_rules(&self, parallel: &ParallelConfig) -> bool {
+        let facts = Facts { global_batch: parallel.global_batch(), ..self.space.facts().clone() };
+        self.space.engine().allows(&facts, parallel)
+    }
+
+    /// Whether a layout keeps the rules and every constraint, but for those on micro batches and their number.
+    fn allows_unequal(&self, parallel: &ParallelConfig, shares: &[KindShare]) -> bool {
+        let unequal = ParallelConfig { shares: shares.to_vec(), ..parallel.clone() };
+        let of_sizes =
+            |term: &Term| matches!(term, Term::Number(Field::Axis(Axis::MicroBatch | Axis::Microbatches), _));
+        let mut others =
+            self.problem.constraints.as_slice().iter().filter(|constraint| !of_sizes(&constraint.term));
+        others.all(|constraint| constraint.allows(&unequal, self.problem.cluster))
+            && self.keeps_rules(parallel)
+    }
+
+    /// A value that no layout of a mesh beats, whatever the sizes of its micro batches.
+    pub fn unequal_bound(&self, mesh: &Mesh) -> f64 {
+        let grid = Grid::new(self, mesh);
+        let work = |kind: &Kind, size: u64| {
+            let parallel =
+                Mesh { micro_batch_size: size, ..*mesh }.sharded(Sharding { zero_stage: 0, dp_replicate: 1 });
+            let layers = works(&self.alone[kind.index], self.units, &parallel, &Memo::default());
+            layers.iter().map(|(count, seconds)| f64::from(*count) * seconds).sum()
+        };
+        let seconds = grid.table(work);
+        let least = grid.least(&seconds, f64::INFINITY).into_iter().map(|(_, seconds)| seconds);
+        self.value(least.fold(f64::INFINITY, f64::min) + self.problem.runtime.time.step.get())
+    }
+
+    /// The best layout of a mesh with micro batches of different sizes, if its value is below the cutoff, and what runs on it.
+    pub fn unequal(&self, mesh: &Mesh, cutoff: f64) -> (Option<Pipeline>, Found) {
+        let grid = Grid::new(self, mesh);
+        let mut best = Best { cutoff, found: Found::default(), pipeline: None };
+        let of_size = |kind: &Kind, size: u64| {
+            let parallel =
+                Mesh { micro_batch_size: size, ..*mesh }.sharded(Sharding { zero_stage: 0, dp_replicate: 1 });
+            UnitTimes::new(&self.alone[kind.index], self.units, &parallel)
+        };
+        let times = grid.table(of_size);
+        let single = self.times(mesh);
+        for pipeline in self.space.single_pipelines(mesh).into_iter().filter(|own| is_chain(mesh, own)) {
+            let whole =
+                |own: &Vec<UnitTimes>| own.iter().map(|times| times.whole(pipeline.recompute)).collect();
+            let work: Vec<Vec<f64>> = times.iter().map(whole).collect();
+            for sharding in self.space.shardings(mesh) {
+                let outside = self.outside_of(mesh, sharding, &single);
+                let room = self.step_of(best.cutoff) - outside;
+                let mut counts = grid.least(&work, room);
+                counts.sort_by(|a, b| a.1.total_cmp(&b.1));
+                if !counts.is_empty() {
+                    grid.judge(&pipeline, sharding, &work, &counts, outside, &mut best);
+                }
+            }
+        }
+        (best.pipeline, best.found)
+    }
+}
+
+fn mesh_of([tp, cp, dp]: [u64; 3], sequence_parallel: bool) -> Mesh {
+    let degree = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
+    let (tp, cp, dp) = (degree(tp), degree(cp), degree(dp));
+    Mesh { tp, cp, pp: 1, dp, ep: 1, etp: 1, sequence_parallel, micro_batch_size: 1, num_microbatches: 1 }
+}
+
+/// What was found so far.
+struct Best {
+    cutoff: f64,
+    found: Found,
+    pipeline: Option<Pipeline>,
+}
+
+/// A mesh with what its ranks may take.
+struct Grid<'g, 'a> {
+    part: &'g Part<'a>,
+    mesh: &'g Mesh,
+    kinds: Vec<Kind>,
+    /// Ranks of every kind.
+    ranks: Vec<u64>,
+    /// Numbers of microbatches.
+    counts: Vec<u64>,
+    /// The most sequences that a rank of every kind may take.
+    most: Vec<u64>,
+}
+
+impl<'g, 'a> Grid<'g, 'a> {
+    fn new(part: &'g Part<'a>, mesh: &'g Mesh) -> Self {
+        let kinds = part.gpu_kinds();
+        let size = u64::from(mesh.tp) * u64::from(mesh.cp);
+        let ranks: Vec<u64> = kinds.iter().map(|kind| kind.gpus / size).collect();
+        let counts = part.microbatch_counts(mesh);
+        let total = counts.first().map_or(0, |count| part.space.facts().global_batch / count);
+        let others = |own: u64| u64::from(mesh.dp) - own;
+        let most =
+            ranks.iter().map(|own| (total.saturating_sub(others(*own)) / own).min(MOST_SEQUENCES)).collect();
+        let mut grid = Self { part, mesh, kinds, ranks, counts, most };
+        if grid.most.iter().any(|most| *most > FEW) {
+            grid.most = (0..grid.kinds.len()).map(|kind| grid.most_that_fit(kind)).collect();
+        }
+        grid
+    }
+
+    fn share(&self, kind: usize, size: u64) -> KindShare {
+        let ranks = u32::try_from(self.ranks[kind]).unwrap_or(u32::MAX);
+        KindShare { gpu: self.kinds[kind].gpu.clone(), ranks, micro_batch_size: size }
+    }
+
+    /// Something for every kind and size, in their order.
+    fn table<T>(&self, of: impl Fn(&Kind, u64) -> T) -> Vec<Vec<T>> {
+        let kinds = self.kinds.iter().zip(&self.most);
+        kinds.map(|(kind, most)| (1..=*most).map(|size| of(kind, size)).collect()).collect()
+    }
+
+    fn total(&self, count: u64) -> u64 {
+        self.part.space.facts().global_batch / count
+    }
+
+    /// Every number of microbatches with the least seconds that all take, from those of a microbatch, as far as below the cutoff.
+    fn least(&self, seconds: &[Vec<f64>], cutoff: f64) -> Vec<(u64, f64)> {
+        let of = |&count: &u64| {
+            let least = least_maximum(&self.ranks, seconds, self.total(count), cutoff / count as f64)?;
+            Some((count, least.0 * count as f64))
+        };
+        self.counts.iter().filter_map(of).collect()
+    }
+
+    fn stages(&self, parallel: &ParallelConfig) -> StageMap {
+        stage_map(self.part.units, parallel, Placement::Loop, &vec![self.part.units.len()])
+    }
+
+    fn fits(&self, parallel: &ParallelConfig, stages: &StageMap, kind: usize, size: u64) -> bool {
+        let run = run_of(self.part.problem, parallel, stages);
+        let reserve = &self.part.problem.runtime.memory.reserve;
+        let peak = kind_peak(&run, &self.share(kind, size));
+        peak.is_ok_and(|peak| reserve.reserved_bytes(peak.allocated()) <= self.kinds[kind].limit.get())
+    }
+
+    /// The most sequences that fit a rank of a kind with any sharding and recompute, 0 if none does.
+    fn most_that_fit(&self, kind: usize) -> u64 {
+        let part = self.part;
+        let (zeros, recomputes) = (part.space.engine().zero_stages.iter(), part.space.recomputes());
+        // More replicas of the state hold more of it.
+        let shardings = zeros.map(|&zero_stage| Sharding { zero_stage, dp_replicate: 1 });
+        let layouts = shardings.flat_map(|sharding| {
+            let parallel = self.mesh.sharded(sharding);
+            recomputes.iter().map(move |&recompute| ParallelConfig { recompute, ..parallel.clone() })
+        });
+        let mut fit = 0;
+        for parallel in layouts {
+            let stages = self.stages(&parallel);
+            let mut over = self.most[kind] + 1;
+            if fit + 1 >= over || !self.fits(&parallel, &stages, kind, fit + 1) {
+                continue;
+            }
+            fit += 1;
+            while fit + 1 < over {
+                let middle = fit + (over - fit) / 2;
+                if self.fits(&parallel, &stages, kind, middle) { fit = middle } else { over = middle }
+            }
+        }
+        fit
+    }
+
+    /// The sites of a layout on every kind; none if hosts cannot reach each other.
+    fn sites(&self, parallel: &ParallelConfig) -> Option<(Vec<usize>, Vec<Arc<Sites>>)> {
+        let part = self.part;
+        let runs: Vec<Run> =
+            part.kinds.iter().enumerate().map(|(kind, own)| Run { kind, gpus: own.gpus }).collect();
+        let hosts = hosts_of(part.kinds, &runs)?;
+        let row: Vec<Option<usize>> = hosts.iter().copied().map(Some).collect();
+        let sites = part.network.sites(&row, parallel, part.network.best());
+        let on = |kind: &Kind| sites.on_kind(part.problem.cluster, &kind.gpu).map(Arc::new);
+        let sites = self.kinds.iter().map(on).collect::<Option<Vec<Arc<Sites>>>>()?;
+        Some((hosts, sites))
+    }
+
+    /// Tries numbers of microbatches by rising bound on their works with a sharding.
+    fn judge(
+        &self,
+        pipeline: &Pipeline,
+        sharding: Sharding,
+        work: &[Vec<f64>],
+        counts: &[(u64, f64)],
+        outside: f64,
+        best: &mut Best,
+    ) {
+        let part = self.part;
+        let parallel = self.mesh.with(pipeline, sharding);
+        let one: Vec<KindShare> = (0..self.kinds.len()).map(|kind| self.share(kind, 1)).collect();
+        if !part.allows_unequal(&parallel, &one) {
+            return;
+        }
+        let Some((hosts, sites)) = self.sites(&parallel) else { return };
+        let Some(mut costs) = Costs::new(self, &parallel, &sites, work) else { return };
+        for &(count, bound) in counts {
+            if part.value(bound + outside) >= best.cutoff {
+                return;
+            }
+            let room = part.step_of(best.cutoff) - costs.after;
+            let Some(seconds) = costs.seconds(count, room) else { continue };
+            best.found.simulated += 1;
+            let Some((slowest, sizes)) = least_maximum(&self.ranks, &seconds, self.total(count), room) else {
+                continue;
+            };
+            let value = part.value(slowest + costs.after);
+            let equal = sizes.iter().all(|size| *size == sizes[0]);
+            if equal || value >= best.cutoff {
+                continue;
+            }
+            best.cutoff = value;
+            best.pipeline = Some(*pipeline);
+            let shares = (0..self.kinds.len()).map(|kind| self.share(kind, sizes[kind])).collect();
+            let parallel = ParallelConfig { num_microbatches: count, ..parallel.clone() }.with_shares(shares);
+            let stages = self.stages(&parallel);
+            best.found.best = Some(Choice { value, parallel, stages, hosts: hosts.clone() });
+        }
+    }
+}
+
+/// What the ranks of every kind take with a sharding, as far as it was asked.
+struct Costs<'c, 'g, 'a> {
+    grid: &'c Grid<'g, 'a>,
+    parallel: &'c ParallelConfig,
+    stages: StageMap,
+    sites: &'c [Arc<Sites>],
+    /// Works of a microbatch, which are less.
+    work: &'c [Vec<f64>],
+    /// Seconds of a microbatch, and what is exposed after all of them; infinite where it does not fit.
+    known: Vec<Vec<Option<[f64; 2]>>>,
+    /// Seconds of the optimizer and of what a step takes whatever the layout.
+    after: f64,
+}
+
+impl<'c, 'g, 'a> Costs<'c, 'g, 'a> {
+    fn new(
+        grid: &'c Grid<'g, 'a>,
+        parallel: &'c ParallelConfig,
+        sites: &'c [Arc<Sites>],
+        work: &'c [Vec<f64>],
+    ) -> Option<Self> {
+        let stages = grid.stages(parallel);
+        let known = grid.most.iter().map(|most| vec![None; *most as usize]).collect();
+        let mut costs = Self { grid, parallel, stages, sites, work, known, after: 0.0 };
+        let one: Vec<KindShare> = (0..grid.kinds.len()).map(|kind| grid.share(kind, 1)).collect();
+        let unequal = ParallelConfig { shares: one, ..parallel.clone() };
+        let run = run_of(grid.part.problem, &unequal, &costs.stages);
+        let first = stages_on(&run, &grid.share(0, 1), Arc::clone(sites.first()?)).ok()?;
+        costs.after = (optimizer_time(&run, &first.stages) + grid.part.problem.runtime.time.step).get();
+        Some(costs)
+    }
+
+    fn of(&mut self, kind: usize, size: u64) -> [f64; 2] {
+        let place = size as usize - 1;
+        if let Some(known) = self.known[kind][place] {
+            return known;
+        }
+        let cost = self.estimated(kind, size).unwrap_or([f64::INFINITY; 2]);
+        self.known[kind][place] = Some(cost);
+        cost
+    }
+
+    fn estimated(&self, kind: usize, size: u64) -> Option<[f64; 2]> {
+        let constraints = &self.grid.part.problem.constraints;
+        let allowed = constraints.allows_number(Field::Axis(Axis::MicroBatch), size);
+        if !allowed || !self.grid.fits(self.parallel, &self.stages, kind, size) {
+            return None;
+        }
+        let parallel = ParallelConfig { micro_batch_size: size, ..self.parallel.clone() };
+        let run = run_of(self.grid.part.problem, &parallel, &self.stages);
+        let own = stages_on(&run, &self.grid.share(kind, size), Arc::clone(&self.sites[kind])).ok()?;
+        Some([own.stages.rank_total(0).get(), exposed(&run, &own.stages).get()])
+    }
+
+    /// Seconds of so many microbatches for every kind and size that may matter below a cutoff; none if no answer is below.
+    fn seconds(&mut self, count: u64, cutoff: f64) -> Option<Vec<Vec<f64>>> {
+        let (grid, microbatches) = (self.grid, count as f64);
+        let bands = bands(&grid.ranks, self.work, grid.total(count), cutoff / microbatches)?;
+        let mut seconds: Vec<Vec<f64>> =
+            grid.most.iter().map(|most| vec![f64::INFINITY; *most as usize]).collect();
+        for (kind, band) in bands.into_iter().enumerate() {
+            for size in band {
+                let place = size as usize - 1;
+                if self.work[kind][place] * microbatches < cutoff {
+                    let [microbatch, after] = self.of(kind, size);
+                    seconds[kind][place] = microbatch * microbatches + after;
+                }
+            }
+        }
+        Some(seconds)
+    }
+}

@@ -1,0 +1,144 @@
+//! Micro batches of different sizes by kind of GPU, from outside.
+
+#![allow(clippy::expect_used, clippy::unwrap_used)]
+
+mod program;
+
+use program::{json, meshwright, text};
+use serde_json::Value;
+use std::path::Path;
+
+fn cluster() -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/clusters/two-kinds.toml");
+    path.to_str().expect("UTF-8").to_owned()
+}
+
+const INPUTS: [&str; 8] =
+    ["--model", "llama-3.1-8b", "--seq-len", "4096", "--global-batch", "168", "--runtime", "fsdp1"];
+
+/// A verb on the two kinds.
+fn answer(verb: &str, more: &[&str], folder: &Path) -> std::process::Output {
+    let cluster = cluster();
+    meshwright(&[&[verb, "--cluster", &cluster][..], &INPUTS, more].concat(), folder)
+}
+
+fn planned(more: &[&str], folder: &Path) -> Value {
+    json(&answer("plan", &[&["--format", "json"][..], more].concat(), folder))
+}
+
+fn step(plan: &Value) -> f64 {
+    plan["step_time_seconds"].as_f64().expect("a step time")
+}
+
+#[test]
+fn a_plan_tells_every_rank_its_micro_batch_and_is_estimated_to_the_bit() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder.path();
+    let plan = planned(&["--out", "plan.json", "--html", "plan.html"], folder);
+    let equal = planned(&["--forbid", "unequal-micro-batches"], folder);
+    assert!(step(&plan) < step(&equal), "{} and {}", step(&plan), step(&equal));
+    assert!(equal["parallel"].get("shares").is_none() && equal.get("kinds").is_none());
+    assert!(equal["placement"]["ranks"][0].get("micro_batch_size").is_none());
+
+    let ranks = plan["placement"]["ranks"].as_array().expect("ranks");
+    let sizes = ranks.iter().map(|rank| rank["micro_batch_size"].as_u64().expect("a size"));
+    let microbatches = plan["parallel"]["num_microbatches"].as_u64().expect("a number");
+    assert_eq!(sizes.sum::<u64>() * microbatches, 168);
+    let [fast, slow] = [0, 1].map(|kind| plan["kinds"][kind]["micro_batch_size"].as_u64().expect("a size"));
+    assert!(fast > slow, "{fast} and {slow}");
+
+    let again = json(&meshwright(&["estimate", "plan.json", "--format", "json"], folder));
+    for key in
+        ["step_time_seconds", "time_seconds", "memory", "kinds", "parallel", "placement", "fits", "warnings"]
+    {
+        assert_eq!(plan[key], again[key], "{key}");
+    }
+    let zero = plan["parallel"]["zero_stage"].to_string();
+    let replicas = plan["parallel"]["dp_replicate"].to_string();
+    let shares = format!("h100={fast},a100-sxm-80gb={slow}");
+    let recompute = plan["parallel"]["recompute"].as_str().expect("a word");
+    let flags =
+        ["--micro-batches", &shares, "--zero", &zero, "--recompute", recompute, "--dp-replicate", &replicas];
+    let stated = json(&answer("estimate", &[&flags[..], &["--format", "json"]].concat(), folder));
+    for key in ["step_time_seconds", "memory", "kinds", "parallel", "placement"] {
+        assert_eq!(plan[key], stated[key], "{key}");
+    }
+
+    let check = meshwright(&["check", "plan.json"], folder);
+    assert_eq!(check.status.code(), Some(0), "{}", text(&check.stdout));
+    for verb in ["estimate", "explain"] {
+        let shown = text(&meshwright(&[verb, "plan.json"], folder).stdout);
+        assert!(shown.contains(&format!("H100-SXM-80GB: {fast} sequences")), "{shown}");
+    }
+    let page = std::fs::read_to_string(folder.join("plan.html")).expect("a page");
+    assert!(page.contains("Shares by kind of GPU") && page.contains("weighted by tokens"));
+}
+
+#[test]
+fn launchers_with_one_size_for_all_ranks_refuse_it_and_plan_without() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder.path();
+    let made = answer("plan", &["--out", "plan.json"], folder);
+    assert!(text(&made.stdout).contains("`placement.ranks` has the micro batch of every rank"));
+    for launcher in ["torchtitan", "accelerate", "megatron"] {
+        let refused = meshwright(&["export", "plan.json", "--to", launcher, "--out", "launch"], folder);
+        let why = text(&refused.stderr);
+        assert_eq!(refused.status.code(), Some(1), "{launcher}");
+        assert!(why.contains("one size for all ranks"), "{why}");
+    }
+    let cluster = cluster();
+    let inputs = ["plan", "--cluster", &cluster, "--model", "llama-3.1-8b", "--seq-len", "4096"];
+    let more = ["--global-batch", "168", "--launcher", "accelerate", "--format", "json"];
+    let plan = json(&meshwright(&[&inputs[..], &more].concat(), folder));
+    assert!(plan["parallel"].get("shares").is_none());
+}
+
+#[test]
+fn a_plan_whose_ranks_are_told_something_else_is_invalid() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder.path();
+    let plan = planned(&["--out", "plan.json"], folder);
+    let swapped = |edit: &dyn Fn(&mut Value)| {
+        let mut other = plan.clone();
+        edit(&mut other);
+        std::fs::write(folder.join("other.json"), other.to_string()).expect("written");
+        let check = meshwright(&["check", "other.json", "--format", "json"], folder);
+        let verdict: Value = serde_json::from_slice(&check.stdout).expect("a document");
+        verdict["broken_rules"].to_string()
+    };
+    assert_eq!(swapped(&|_| {}), "[]");
+    assert!(
+        swapped(&|p| p["placement"]["ranks"][0]["micro_batch_size"] = 1.into()).contains("placement-batch")
+    );
+    assert!(swapped(&|p| p["parallel"]["shares"][0]["ranks"] = 7.into()).contains("S1"));
+    assert!(swapped(&|p| p["parallel"]["num_microbatches"] = 1.into()).contains("M12"));
+    let none = |p: &mut Value| drop(p["parallel"].as_object_mut().expect("degrees").remove("shares"));
+    assert!(swapped(&none).contains("placement-batch"));
+}
+
+#[test]
+fn wrong_shares_are_told_so() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let cases = [
+        ("h100=3", "does not say how many sequences a100-sxm-80gb takes"),
+        ("h100=3,l40s=1", "no kind of h100-sxm-80gb, a100-sxm-80gb begins so"),
+        ("h100=3,h100-sxm-80gb=2,a100=1", "names h100-sxm-80gb twice"),
+        ("h100=3,a100", "is not GPU=SEQUENCES"),
+        ("h100=0,a100=1", "is not GPU=SEQUENCES"),
+        ("h100=5,a100=1", "no multiple of the 88 sequences"),
+    ];
+    for (shares, fault) in cases {
+        let refused = answer("estimate", &["--zero", "3", "--micro-batches", shares], folder.path());
+        let why = text(&refused.stderr);
+        assert!(!refused.status.success() && why.contains(fault), "{shares}: {why}");
+    }
+    let cluster = cluster();
+    let megatron = ["estimate", "--cluster", &cluster, "--model", "llama-3.1-8b", "--seq-len", "4096"];
+    let shares = ["--global-batch", "168", "--micro-batches", "h100=3,a100=1"];
+    let refused = meshwright(&[&megatron[..], &shares].concat(), folder.path());
+    let why = text(&refused.stderr);
+    assert!(why.contains("megatron-core has no micro batches of different sizes"), "{why}");
+    let equal = answer("estimate", &["--zero", "3", "--micro-batches", "h100=7,a100=7"], folder.path());
+    let one = answer("estimate", &["--zero", "3", "--micro-batch", "7"], folder.path());
+    assert_eq!(text(&equal.stdout), text(&one.stdout), "equal shares are one micro batch");
+}
