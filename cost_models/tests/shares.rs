@@ -23,6 +23,8 @@ fn cluster(gpus: &[&str]) -> Cluster {
     cluster
 }
 
+type Edit<'e> = &'e dyn Fn(&mut ParallelConfig);
+
 fn share(gpu: &str, ranks: u32, micro_batch_size: u64) -> KindShare {
     KindShare { gpu: gpu.to_owned(), ranks, micro_batch_size }
 }
@@ -146,7 +148,7 @@ fn shares_have_rules() {
         edit(&mut parallel);
         ids(&mixed, "fsdp2", &parallel)
     };
-    let wrong: [(&str, &dyn Fn(&mut ParallelConfig)); 6] = [
+    let wrong: [(&str, Edit); 6] = [
         ("a rank too many", &|p| p.shares[0].ranks = 9),
         ("a kind that is not there", &|p| p.shares[1].gpu = "l40s".to_owned()),
         ("another order", &|p| p.shares.reverse()),
