@@ -10,6 +10,7 @@ use crate::plan::Plan;
 use crate::room::tightest;
 use cluster_profiles::{Bytes, Cluster};
 use cost_models::Estimate;
+use cost_models::estimate::hosts_fit;
 use cost_models::rules::{self, Violation};
 use remedies::{Remedy, Subject};
 use serde::Serialize;
@@ -90,7 +91,7 @@ impl Check {
         let fullest = room.memory;
         let largest =
             fullest.terms().into_iter().fold(("", Bytes::ZERO), |a, b| if b.1 > a.1 { b } else { a });
-        self.fits = room.left() >= Bytes::ZERO;
+        self.fits = room.left() >= Bytes::ZERO && hosts_fit(&subject.run, &estimate.memory);
         self.peak_bytes = fullest.peak_bytes;
         let groups = subject.run.cluster.groups.iter();
         self.memory_capacity_bytes =

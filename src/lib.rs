@@ -242,6 +242,7 @@ pub fn estimate(run: &TrainingRun, memory_limit: Bytes) -> Result<Estimate, AppE
         return Err(AppError::Illegal(broken));
     }
     let mut estimate = cost_models::estimate(run)?;
-    estimate.fits = sites::fits(run, &estimate, memory_limit);
+    estimate.fits =
+        sites::fits(run, &estimate, memory_limit) && cost_models::estimate::hosts_fit(run, &estimate.memory);
     Ok(estimate)
 }

@@ -5,7 +5,7 @@ use crate::gpu::Gpu;
 use crate::layers::{MeasuredLayer, MeasuredOptimizer};
 use crate::links::{HostMatrix, HostSet, LinkOverride};
 use crate::measured::{Collective, MeasuredCollective, MeasuredCollectives};
-use crate::units::{BytesPerSecond, Seconds};
+use crate::units::{Bytes, BytesPerSecond, Seconds};
 use serde::{Deserialize, Serialize};
 
 /// A link tier, per GPU and direction.
@@ -38,6 +38,9 @@ pub struct NodeShape {
     pub nics: u32,
     /// Host link of a GPU (offload traffic), per direction.
     pub host: Link,
+    /// Memory of the host, where it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<Bytes>,
 }
 
 /// Equal nodes with GPUs of one kind.

@@ -227,6 +227,7 @@ impl NodeShape {
             intra: section.section("intra", Link::read),
             inter: section.section("inter", Link::read),
             host: section.section("host", Link::read),
+            memory: section.has("memory").then(|| section.bytes("memory", 1e9..=1e15)),
         };
         if !node.domain.is_multiple_of(node.gpus) && !node.gpus.is_multiple_of(node.domain) {
             section
@@ -241,6 +242,9 @@ impl NodeShape {
         toml.number("nics", self.nics.into());
         for (key, link) in [("intra", &self.intra), ("inter", &self.inter), ("host", &self.host)] {
             link.write(toml, key);
+        }
+        if let Some(memory) = self.memory {
+            toml.bytes("memory", memory);
         }
     }
 }

@@ -11,6 +11,8 @@ pub mod layer_cost;
 pub mod layerwise;
 pub mod memory;
 pub mod model;
+pub mod module_offload;
+pub mod modules;
 pub mod offload;
 mod parallel;
 pub mod rules;

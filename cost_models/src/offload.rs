@@ -12,7 +12,8 @@
 //! back                     1  0
 //! ```
 
-use cluster_profiles::{BytesPerSecond, NodeShape, Seconds};
+use crate::parallel::ParallelConfig;
+use cluster_profiles::{BytesPerSecond, Cluster, NodeShape, Seconds};
 
 /// GPUs behind one PCIe switch, whose way to the host they share (HGX and DGX boards since the A100; the pairs of PipeOffload, arXiv
 /// 2503.01328, whose 15 and 21 GB/s per A100 and H100 are about half of the links' own rates).
@@ -24,6 +25,26 @@ pub fn shared_rate(node: &NodeShape) -> BytesPerSecond {
     let sharing =
         if node.host.kind == "pcie" { GPUS_PER_SWITCH.min(f64::from(node.gpus.max(1))) } else { 1.0 };
     BytesPerSecond(node.host.bandwidth.get() / sharing)
+}
+
+/// Whether the hosts have room for the activations that wait in them, of which every GPU of a pipeline rank has so many bytes there:
+/// `in_host`, by rank. Ranks fill hosts in order, a pipeline rank after the other; a host whose memory is not known has room.
+#[must_use]
+pub fn hosts_have_room(cluster: &Cluster, parallel: &ParallelConfig, in_host: &[f64]) -> bool {
+    let most = in_host.iter().copied().fold(0.0, f64::max);
+    if most == 0.0 {
+        return true;
+    }
+    let of_rank = (parallel.world_size() / u64::from(parallel.pp.max(1))).max(1);
+    cluster.groups.iter().all(|group| {
+        let Some(memory) = group.node.memory else { return true };
+        let gpus = u64::from(group.node.gpus);
+        if of_rank >= gpus {
+            return most * gpus as f64 <= memory.get();
+        }
+        let together = in_host.chunks(gpus.div_ceil(of_rank) as usize);
+        together.map(|ranks| ranks.iter().sum::<f64>() * of_rank as f64).all(|bytes| bytes <= memory.get())
+    })
 }
 
 /// A layer as the copies see it.

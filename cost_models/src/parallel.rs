@@ -1,5 +1,6 @@
 //! How the work is split.
 
+use crate::modules::ModuleChoice;
 use crate::shares::KindShare;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -111,6 +112,20 @@ pub enum Recompute {
         /// Layers per stage.
         layers: u32,
     },
+    /// Modules of every layer, some repeated, some in host memory ([`crate::module_offload`]).
+    Modules(ModuleChoice),
+}
+
+impl Recompute {
+    /// Whether something waits in host memory.
+    #[must_use]
+    pub const fn is_moving(self) -> bool {
+        match self {
+            Self::Offload { .. } => true,
+            Self::Modules(choice) => !choice.moved.is_empty(),
+            Self::None | Self::Selective | Self::Full { .. } => false,
+        }
+    }
 }
 
 impl fmt::Display for Recompute {
@@ -121,6 +136,7 @@ impl fmt::Display for Recompute {
             Self::Full { layers: None } => f.write_str("full"),
             Self::Full { layers: Some(layers) } => write!(f, "full:{layers}"),
             Self::Offload { layers } => write!(f, "offload:{layers}"),
+            Self::Modules(choice) => choice.fmt(f),
         }
     }
 }
@@ -139,13 +155,22 @@ impl FromStr for Recompute {
                 match counted {
                     Some(("full", layers)) => Ok(Self::Full { layers: Some(layers) }),
                     Some(("offload", layers)) => Ok(Self::Offload { layers }),
-                    _ => Err(format!(
-                        "unknown recompute `{text}`: use none, selective, full, full:LAYERS or offload:LAYERS"
-                    )),
+                    _ => modules(text),
                 }
             }
         }
     }
+}
+
+fn modules(text: &str) -> Result<Recompute, String> {
+    let begins = ["selective:", "offload:"].iter().any(|word| text.starts_with(word));
+    if !begins {
+        return Err(format!(
+            "unknown recompute `{text}`: use none, selective, full, full:LAYERS, offload:LAYERS or \
+             selective:MODULES/offload:MODULES"
+        ));
+    }
+    text.parse().map(Recompute::Modules)
 }
 
 impl Serialize for Recompute {
@@ -173,6 +198,7 @@ mod tests {
             Recompute::Full { layers: None },
             Recompute::Full { layers: Some(3) },
             Recompute::Offload { layers: 2 },
+            Recompute::Modules("selective:mlp/offload:core_attn+attn_proj".parse().unwrap()),
         ] {
             assert_eq!(recompute.to_string().parse(), Ok(recompute));
         }

@@ -5,10 +5,10 @@ use crate::mesh::Mesh;
 use crate::problem::Problem;
 use crate::times::Mode;
 use crate::units::Units;
-use cost_models::ParallelConfig;
 use cost_models::memory::{LayerMemory, MemoryContext, MemoryError};
 use cost_models::model::Layer;
 use cost_models::schedule::{Schedule, Vocabulary};
+use cost_models::{ParallelConfig, Recompute};
 use std::ops::Range;
 
 /// Bytes of the units of a model under one layout, and the room for them on a GPU.
@@ -185,21 +185,27 @@ fn unit_bytes(
     uncertain: bool,
 ) -> (f64, [f64; 3]) {
     let (mut state, mut saved) = (0.0, [0.0; 3]);
+    let recompute = context.parallel.recompute;
     for index in layers {
         let memory = context.layer_memory(index);
         state += memory.state.resident().get();
-        let shares = if uncertain { [0.0; 3] } else { saved_bytes(&problem.model.layers[index], &memory) };
+        let shares =
+            if uncertain { [0.0; 3] } else { saved_bytes(&problem.model.layers[index], &memory, recompute) };
         saved.iter_mut().zip(shares).for_each(|(sum, bytes)| *sum += bytes);
     }
     (state, saved)
 }
 
 /// Only blocks are ever recomputed.
-fn saved_bytes(layer: &Layer, memory: &LayerMemory) -> [f64; 3] {
+fn saved_bytes(layer: &Layer, memory: &LayerMemory, recompute: Recompute) -> [f64; 3] {
     if !layer.can_recompute() {
         return [memory.saved.get(); 3];
     }
-    [memory.saved.get(), memory.saved_selective.get(), memory.saved_full.get()]
+    Mode::ALL.map(|mode| match mode.recompute(recompute) {
+        // At the least nothing is under way.
+        Recompute::Modules(_) => memory.modules.kept.get(),
+        other => memory.saved_bytes(other).get(),
+    })
 }
 
 fn room(problem: &Problem, context: &MemoryContext) -> f64 {

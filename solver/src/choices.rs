@@ -3,6 +3,7 @@
 use crate::constraint::Constraints;
 use crate::term::{ANY_OFFLOAD, Field, Term, recompute_matches};
 use cost_models::Recompute;
+use cost_models::modules::ModuleChoice;
 use cost_models::rules::{Engine, RecomputeFreedom};
 use cost_models::schedule::Schedule;
 
@@ -28,11 +29,12 @@ fn offloads(constraints: &Constraints, may_choose: bool) -> Vec<Recompute> {
 }
 
 /// What may be recomputed or moved; counted numbers of layers only where they are fixed, those in host memory from the least
-/// on.
+/// on. Of modules those that are named; else, where they may be chosen, `modules`.
 pub(crate) fn recomputes(
     engine: &Engine,
     constraints: &Constraints,
     moves_activations: bool,
+    modules: &[ModuleChoice],
 ) -> Vec<Recompute> {
     let layers = constraints.fixed_names(Field::Recompute).into_iter().filter_map(|name| name.parse().ok());
     let mut list = vec![Recompute::None, Recompute::Selective, Recompute::Full { layers: None }];
@@ -43,6 +45,12 @@ pub(crate) fn recomputes(
     }
     if engine.offload {
         list.extend(offloads(constraints, moves_activations));
+        let names = constraints.fixed_names(Field::Recompute);
+        let named: Vec<Recompute> = names.iter().filter_map(|name| name.parse().ok()).collect();
+        list.extend(named.into_iter().filter(|recompute| matches!(recompute, Recompute::Modules(_))));
+        if moves_activations || names.contains(&ANY_OFFLOAD) {
+            list.extend(modules.iter().copied().map(Recompute::Modules));
+        }
     }
     list.retain(|recompute| recompute_allowed(*recompute, constraints));
     list.dedup();

@@ -86,6 +86,7 @@ impl Tree<'_, '_> {
                 let same = |(own, list, _): &(bool, Vec<Sharding>, _)| *own == combines && list == group;
                 let index = known.iter().position(same).unwrap_or_else(|| {
                     let tables = Tables::new(self.problem, self.units, mesh, group, pipeline.schedule);
+                    let tables = tables.map(|tables| tables.with_modules(self.space.recomputes()));
                     known.push((combines, group.to_vec(), tables.map(Arc::new)));
                     known.len() - 1
                 });
@@ -114,7 +115,11 @@ impl Tree<'_, '_> {
             shardings.iter().max_by_key(|sharding| (sharding.zero_stage, Reverse(sharding.dp_replicate)));
         let Some(lean) = lean else { return false };
         let recomputes = self.space.recomputes();
-        let moves = mesh.pp == 1 && recomputes.iter().any(|own| matches!(own, Recompute::Offload { .. }));
+        let moves = recomputes.iter().any(|own| match own {
+            Recompute::Offload { .. } => mesh.pp == 1,
+            Recompute::Modules(_) => true,
+            _ => false,
+        });
         let most = recomputes.iter().map(|own| Mode::of(*own)).max_by_key(|mode| *mode as usize);
         let mode = if moves { None } else { Some(most.unwrap_or(Mode::Keep)) };
         let parallel = mesh.sharded(*lean);
@@ -195,7 +200,8 @@ impl Tree<'_, '_> {
 
     fn layout<'t>(&self, pipeline: &'t Pipeline, tables: &'t Tables) -> Layout<'t> {
         let body = self.units.len() - self.units.leading() - self.units.trailing();
-        Layout { mesh: &tables.mesh, pipeline, times: &tables.times, bytes: &tables.bytes, body }
+        let (times, bytes) = tables.under(self.problem, self.units, pipeline.recompute);
+        Layout { mesh: &tables.mesh, pipeline, times, bytes, body }
     }
 
     pub(crate) fn leaf<'t>(&'t self, pipeline: &'t Pipeline, tables: &'t Tables) -> Leaf<'t, 't> {

@@ -143,8 +143,10 @@ pub fn leanest(problem: &Problem) -> Option<Leanest> {
 }
 
 fn leanest_of(problem: &Problem, units: &Units, space: &SearchSpace, mesh: &Mesh) -> Option<Leanest> {
-    let repeats = |recompute: &Recompute| !matches!(recompute, Recompute::Offload { .. });
-    let recompute = space.recomputes().iter().copied().filter(repeats).max()?;
+    let list = || space.recomputes().iter().copied();
+    let repeats = |recompute: &Recompute| !recompute.is_moving();
+    let modules = |recompute: &Recompute| matches!(recompute, Recompute::Modules(_));
+    let recompute = list().filter(repeats).max().or_else(|| list().filter(modules).max())?;
     let sharding = space
         .shardings(mesh)
         .into_iter()

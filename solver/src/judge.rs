@@ -7,6 +7,7 @@ use crate::strategy::{choose, most_of};
 use crate::times::run_of;
 use cluster_profiles::Seconds;
 use cost_models::memory::MemoryTable;
+use cost_models::offload::hosts_have_room;
 use cost_models::{ParallelConfig, Recompute, estimate};
 
 /// Simulates the splits of a leaf and keeps the best.
@@ -107,10 +108,14 @@ impl<'a, 'p> Judge<'a, 'p> {
         let stages = stage_map(leaf.units, parallel, leaf.placement(), ends);
         let limit = leaf.problem.limit().get();
         let reserve = &leaf.problem.runtime.memory.reserve;
-        (0..parallel.pp).all(|rank| {
+        let moves = parallel.recompute.is_moving();
+        let mut in_host = Vec::new();
+        let fit = (0..parallel.pp).all(|rank| {
             let peak = memory.rank_peak(rank, stages.on_rank(rank));
+            in_host.extend(moves.then_some(peak.in_host));
             reserve.reserved_bytes(peak.allocated()) <= limit
-        })
+        });
+        fit && hosts_have_room(leaf.problem.cluster, parallel, &in_host)
     }
 
     fn simulate(&mut self, index: usize, ends: &Ends, choices: Choices) {

@@ -53,6 +53,7 @@ mod layer_works;
 pub mod leaf;
 pub mod mesh;
 pub mod mixed;
+pub mod module_choices;
 pub mod node;
 pub mod objective;
 pub mod observer;

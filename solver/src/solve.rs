@@ -5,6 +5,7 @@ use crate::expand::Tree;
 use crate::infeasible::{contradicted, explain};
 use crate::leaf::Candidate;
 use crate::mixed;
+use crate::module_choices::module_choices;
 use crate::objective::Objective;
 use crate::observer::{Observer, Patience};
 use crate::placement;
@@ -76,7 +77,7 @@ pub fn space_of<'p>(problem: &'p Problem<'_>) -> SearchSpace<'p> {
     let engine = engine(&problem.runtime.name);
     SearchSpace::new(problem.facts(), engine, problem.cluster, &problem.constraints)
         .with_recompute(problem.recompute.unwrap_or(engine.recompute))
-        .with_offload(problem.moves_activations)
+        .with_offload(problem.moves_activations, &module_choices(problem.model))
 }
 
 /// The best layout alone.

@@ -10,6 +10,7 @@ use crate::divisors::{divisors, divisors_of_share};
 use crate::mesh::{Mesh, Pipeline, Sharding, set_schedule};
 use crate::term::{Field, Term};
 use cluster_profiles::Cluster;
+use cost_models::modules::ModuleChoice;
 use cost_models::rules::{Axis, Engine, Facts, RecomputeFreedom};
 use cost_models::schedule::{Schedule, ScheduleKind, ScheduleShape};
 use cost_models::{ParallelConfig, Recompute};
@@ -50,15 +51,15 @@ impl<'a> SearchSpace<'a> {
         constraints: &'a Constraints,
     ) -> Self {
         let schedules = schedules(engine, constraints);
-        let recomputes = recomputes(engine, constraints, false);
+        let recomputes = recomputes(engine, constraints, false, &[]);
         let freedom = engine.recompute;
         Self { facts, engine, cluster, constraints, schedules, recomputes, freedom }
     }
 
-    /// The same where activations may wait in host memory.
+    /// The same where activations may wait in host memory, those of whole layers or of modules.
     #[must_use]
-    pub fn with_offload(mut self, may_move: bool) -> Self {
-        self.recomputes = recomputes(self.engine, self.constraints, may_move);
+    pub fn with_offload(mut self, may_move: bool, modules: &[ModuleChoice]) -> Self {
+        self.recomputes = recomputes(self.engine, self.constraints, may_move, modules);
         self
     }
 
@@ -236,7 +237,7 @@ impl<'a> SearchSpace<'a> {
         self.recomputes_of(mesh).map(|recompute| (recompute, false)).collect()
     }
 
-    /// Activations are only moved where there is no pipeline.
+    /// Those of whole layers are only moved where there is no pipeline.
     fn recomputes_of(&self, mesh: &Mesh) -> impl Iterator<Item = Recompute> + '_ {
         let single = mesh.pp == 1;
         let known = self.recomputes.iter().copied();

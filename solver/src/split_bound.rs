@@ -9,7 +9,7 @@ use crate::partition::{Chain, StageTimes};
 use crate::splits::ranges;
 use cluster_profiles::Seconds;
 use cost_models::schedule::{OpCosts, ScheduleKind};
-use cost_models::{ParallelConfig, rules};
+use cost_models::{ParallelConfig, Recompute, rules};
 
 impl Leaf<'_, '_> {
     /// The objective of a step of at least so many seconds.
@@ -68,8 +68,9 @@ impl Leaf<'_, '_> {
     pub fn outside_of(&self, ends: &Ends, parallel: &ParallelConfig) -> f64 {
         let mesh = self.layout.mesh;
         let placement = self.placement_of(ends);
-        // How much a stage repeats, and so how much traffic hides behind it, is not known where it chooses.
-        let times = (!self.layout.pipeline.per_stage).then_some((0.0, 0.0));
+        // How much a stage repeats or waits, and so how much traffic hides behind it, is not known where it chooses or moves modules.
+        let waits = matches!(self.layout.pipeline.recompute, Recompute::Modules(_));
+        let times = (!self.layout.pipeline.per_stage && !waits).then_some((0.0, 0.0));
         let mut ranks = vec![RankShare { times, ..RankShare::default() }; mesh.pp as usize];
         for (range, rank) in ranges(ends).zip(placement) {
             let share = &mut ranks[usize::from(rank)];

@@ -6,9 +6,11 @@ use crate::outside::outside_bound;
 use crate::problem::Problem;
 use crate::times::UnitTimes;
 use crate::units::Units;
-use cost_models::ParallelConfig;
+use cost_models::modules::ModuleChoice;
 use cost_models::schedule::Schedule;
+use cost_models::{ParallelConfig, Recompute};
 use std::cmp::Reverse;
+use std::sync::OnceLock;
 
 /// A sharding of the state, and the seconds it costs outside the pipeline at least.
 #[derive(Debug, Clone)]
@@ -32,6 +34,8 @@ pub struct Tables {
     pub bytes: UnitBytes,
     /// Shardings, least traffic first; at least one.
     pub shardings: Vec<Sharded>,
+    /// The same times and bytes under choices of modules, made when they are asked for.
+    modules: Vec<(ModuleChoice, OnceLock<Option<(UnitTimes, UnitBytes)>>)>,
 }
 
 impl Tables {
@@ -58,7 +62,37 @@ impl Tables {
             sharded.outside = outside_bound(problem, &sharded.parallel, &times);
         }
         list.sort_by(|a, b| a.outside.total_cmp(&b.outside));
-        Some(Self { mesh: *mesh, times, bytes, shardings: list })
+        Some(Self { mesh: *mesh, times, bytes, shardings: list, modules: Vec::new() })
+    }
+
+    /// The same, which also knows the choices of modules among these recomputes.
+    #[must_use]
+    pub fn with_modules(mut self, recomputes: &[Recompute]) -> Self {
+        let choices = recomputes.iter().filter_map(|recompute| match recompute {
+            Recompute::Modules(choice) => Some(*choice),
+            _ => None,
+        });
+        self.modules = choices.map(|choice| (choice, OnceLock::new())).collect();
+        self
+    }
+
+    /// Times and bytes of every unit under a recompute: of choices of modules their own, in which what is kept stands for what
+    /// the choice makes of it.
+    #[must_use]
+    pub fn under(&self, problem: &Problem, units: &Units, recompute: Recompute) -> (&UnitTimes, &UnitBytes) {
+        let of = |choice| self.modules.iter().find(|(own, _)| *own == choice);
+        let own = match recompute {
+            Recompute::Modules(choice) => of(choice).and_then(|(_, own)| {
+                own.get_or_init(|| {
+                    let parallel = ParallelConfig { recompute, ..self.leanest()?.parallel.clone() };
+                    let bytes = UnitBytes::new(problem, units, &parallel).ok()?;
+                    Some((UnitTimes::new(problem, units, &parallel), bytes))
+                })
+                .as_ref()
+            }),
+            _ => None,
+        };
+        own.map_or((&self.times, &self.bytes), |(times, bytes)| (times, bytes))
     }
 
     /// Seconds outside the pipeline, at least.

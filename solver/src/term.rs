@@ -201,7 +201,7 @@ fn cross_node(axis: &str) -> Option<Term> {
     grouped.then_some(Term::CrossNode(field))
 }
 
-/// Any number of layers in host memory.
+/// Any layers or modules in host memory.
 pub(crate) const ANY_OFFLOAD: &str = "offload";
 
 /// `full` and `offload` stand for any number of layers; `full:3` for exactly three.
@@ -209,6 +209,9 @@ pub(crate) fn recompute_matches(name: &str, recompute: Recompute) -> bool {
     match recompute {
         Recompute::Full { layers: Some(_) } => name == "full" || name == recompute.to_string(),
         Recompute::Offload { .. } => name == ANY_OFFLOAD || name == recompute.to_string(),
+        Recompute::Modules(_) => {
+            (name == ANY_OFFLOAD && recompute.is_moving()) || name.parse() == Ok(recompute)
+        }
         _ => name == recompute.to_string(),
     }
 }

@@ -33,15 +33,19 @@ impl Mode {
     pub const fn of(recompute: Recompute) -> Self {
         match recompute {
             // How long a layer waits for copies depends on the others; here it does not.
-            Recompute::None | Recompute::Offload { .. } => Self::Keep,
+            Recompute::None | Recompute::Offload { .. } | Recompute::Modules(_) => Self::Keep,
             Recompute::Selective => Self::Selective,
             Recompute::Full { .. } => Self::Full,
         }
     }
 
-    const fn recompute(self) -> Recompute {
+    /// What a mode means in a layout: what is kept is what a choice of modules makes of it.
+    pub(crate) const fn recompute(self, layout: Recompute) -> Recompute {
         match self {
-            Self::Keep => Recompute::None,
+            Self::Keep => match layout {
+                Recompute::Modules(_) => layout,
+                _ => Recompute::None,
+            },
             Self::Selective => Recompute::Selective,
             Self::Full => Recompute::Full { layers: None },
         }
@@ -349,7 +353,7 @@ fn unit_cost(run: &TrainingRun, context: &LayerContext, layers: Range<usize>, lo
 
 /// A layer's cost in every mode; layers other than blocks repeat nothing.
 fn modes(run: &TrainingRun, context: &LayerContext, layer: &Layer) -> [LayerCost; 3] {
-    let mut costs = layer_costs(context, layer, Mode::ALL.map(Mode::recompute));
+    let mut costs = layer_costs(context, layer, Mode::ALL.map(|mode| mode.recompute(run.parallel.recompute)));
     for cost in &mut costs {
         let (forward, backward) = data_parallel::sharded_exposure(run, context, cost);
         cost.forward += PassCost { dp: forward, ..PassCost::default() };

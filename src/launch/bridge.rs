@@ -125,6 +125,8 @@ const LAYOUT: &[(&str, &str)] = &[
     ("--recompute-num-layers", "model.recompute_num_layers"),
     ("--recompute-modules", "model.recompute_modules"),
     ("--cpu-offloading-num-layers", "model.cpu_offloading_num_layers"),
+    ("--fine-grained-activation-offloading", "model.fine_grained_activation_offloading"),
+    ("--offload-modules", "model.offload_modules"),
 ];
 
 /// What recipes set unless they are told otherwise, where Megatron-LM's own default is another.
@@ -164,6 +166,9 @@ const DECIDED: &[&str] = &[
     "--recompute-num-layers",
     "--recompute-modules",
     "--cpu-offloading-num-layers",
+    "--fine-grained-activation-offloading",
+    "--offload-modules",
+    "--fine-grained-offloading-max-inflight-offloads",
     "--moe-token-dispatcher-type",
     "--use-precision-aware-optimizer",
     "--optimizer-cpu-offload",
@@ -180,7 +185,7 @@ fn field(flag: &Flag) -> Option<(String, String)> {
     let value = match flag.values.as_slice() {
         [] => "True".to_owned(),
         [value] if value.parse::<f64>().is_ok() => value.clone(),
-        [value] if flag.name != "--recompute-modules" => format!("'{value}'"),
+        [value] if !["--recompute-modules", "--offload-modules"].contains(&flag.name) => format!("'{value}'"),
         values => {
             format!("[{}]", values.iter().map(|value| format!("'{value}'")).collect::<Vec<_>>().join(", "))
         }

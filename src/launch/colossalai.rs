@@ -152,7 +152,7 @@ fn checkpointing(plan: &Plan) -> (&'static str, String) {
         .zip(&blocks)
         .map(|(stage, &blocks)| match stage.recompute {
             Recompute::Full { layers } => layers.unwrap_or(blocks).min(blocks),
-            Recompute::None | Recompute::Selective | Recompute::Offload { .. } => 0,
+            Recompute::None | Recompute::Selective | Recompute::Offload { .. } | Recompute::Modules(_) => 0,
         })
         .collect();
     let config = format!(

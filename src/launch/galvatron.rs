@@ -122,7 +122,7 @@ fn checkpoints(plan: &Plan) -> Vec<String> {
     let of_stage = |stage: &cost_models::Stage| {
         let count = match stage.recompute {
             Recompute::Full { layers } => layers.unwrap_or(u32::MAX),
-            Recompute::None | Recompute::Selective | Recompute::Offload { .. } => 0,
+            Recompute::None | Recompute::Selective | Recompute::Offload { .. } | Recompute::Modules(_) => 0,
         };
         let blocks = stage.layer_range().filter(is_block).count();
         (0..blocks).map(|block| u32::from((block as u32) < count).to_string()).collect::<Vec<_>>()

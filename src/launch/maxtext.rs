@@ -127,7 +127,7 @@ fn overrides(plan: &Plan, axes: &[Axis]) -> String {
     lines.push(format!("gradient_accumulation_steps={accumulation}"));
     lines.push(format!("max_target_length={}", workload.seq_len));
     let policy = match p.recompute {
-        Recompute::None | Recompute::Offload { .. } => "minimal",
+        Recompute::None | Recompute::Offload { .. } | Recompute::Modules(_) => "minimal",
         Recompute::Selective => "save_qkv_proj",
         Recompute::Full { .. } => "full",
     };

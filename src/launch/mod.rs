@@ -256,10 +256,15 @@ pub fn folder(
     Ok(files)
 }
 
+/// Whether a recompute names what only some launchers keep in host memory or repeat.
+const fn moves(recompute: Recompute) -> bool {
+    matches!(recompute, Recompute::Offload { .. } | Recompute::Modules(_))
+}
+
 /// What a plan keeps in host memory and the launcher cannot.
 fn held_elsewhere(plan: &Plan, launcher: &dyn Launcher) -> Vec<String> {
     let optimizer = offload::is_used(&plan.inputs) && !launcher.offloads_optimizer();
-    let moved = plan.stages.0.iter().any(|stage| matches!(stage.recompute, Recompute::Offload { .. }));
+    let moved = plan.stages.0.iter().any(|stage| moves(stage.recompute));
     let activations = moved && !launcher.offloads_activations();
     let reasons =
         [(optimizer, "optimizer state in host memory"), (activations, "activations in host memory")];

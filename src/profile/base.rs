@@ -70,6 +70,7 @@ fn bare(gpu: Gpu, found: &Findings) -> Cluster {
         inter: link("ethernet"),
         nics: 1,
         host: link("host memory"),
+        memory: None,
     };
     Cluster {
         name: "measured".to_owned(),

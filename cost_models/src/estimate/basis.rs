@@ -5,7 +5,7 @@ use crate::comm::Fabric;
 use crate::layer_cost::{LayerContext, measured};
 use crate::model::Layer;
 use crate::offload::shared_rate;
-use crate::parallel::Recompute;
+
 use crate::run::TrainingRun;
 use crate::runtime::AttentionKernel;
 use crate::step::host_optimizer::HOST_MEMORY_BANDWIDTH;
@@ -101,7 +101,7 @@ pub(super) fn bases(run: &TrainingRun) -> Vec<(&'static str, &'static str, Strin
         let entry = ("optimizer", "assumed", from);
         bases.iter_mut().filter(|(kind, ..)| *kind == "optimizer").for_each(|b| *b = entry.clone());
     }
-    if matches!(run.parallel.recompute, Recompute::Offload { .. }) {
+    if run.parallel.recompute.is_moving() {
         let rate = shared_rate(&group.node);
         let from = format!(
             "activations copied at {:.0} GB/s each way beside the computation (assumed); the link: {}",

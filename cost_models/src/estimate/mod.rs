@@ -9,6 +9,7 @@ pub use kinds::KindEstimate;
 pub use published::{Published, Support};
 
 use crate::memory::{MemoryError, rank_memory};
+use crate::offload::hosts_have_room;
 use crate::run::TrainingRun;
 use crate::shares::WEIGHTING;
 use crate::sites::Sites;
@@ -104,6 +105,8 @@ pub(crate) fn assembled(
         Edge::of_kinds(run, &kinds)
     };
     let weighting = (!kinds.is_empty()).then(|| WEIGHTING.to_owned());
+    let hosts_fit = hosts_fit(run, &memory);
+    let host_warning = (!hosts_fit).then(|| host_warning(run, &memory));
     let time = step.breakdown;
     let total = time.total();
     let bases = basis::bases(run);
@@ -120,12 +123,12 @@ pub(crate) fn assembled(
         bubble_fraction: step.bubble_fraction,
         model_flops_utilization: flops / (total.get() * peak),
         tokens_per_second_per_gpu: run.workload.tokens() / (total.get() * gpus),
-        fits: edge.fits,
+        fits: edge.fits && hosts_fit,
         memory,
         kinds,
         basis,
         published: Published::table().support(run),
-        warnings: edge.warning.into_iter().chain(weighting).collect(),
+        warnings: edge.warning.into_iter().chain(host_warning).chain(weighting).collect(),
         assumptions: bases
             .into_iter()
             .filter(|(kind, ..)| {
@@ -137,6 +140,23 @@ pub(crate) fn assembled(
             })
             .collect(),
     }
+}
+
+/// Whether what waits in host memory has room there.
+#[must_use]
+pub fn hosts_fit(run: &TrainingRun, memory: &[RankMemory]) -> bool {
+    let in_host: Vec<f64> = memory.iter().map(|rank| rank.host_bytes.get()).collect();
+    hosts_have_room(run.cluster, run.parallel, &in_host)
+}
+
+fn host_warning(run: &TrainingRun, memory: &[RankMemory]) -> String {
+    let most = memory.iter().map(|rank| rank.host_bytes).fold(Bytes::ZERO, Bytes::max);
+    let room = run.cluster.groups.iter().filter_map(|group| group.node.memory).reduce(Bytes::min);
+    format!(
+        "activations of up to {:.1} GiB per GPU wait in host memory, and a host has {:.1} GiB for all its GPUs",
+        most.as_gib(),
+        room.unwrap_or(Bytes::ZERO).as_gib()
+    )
 }
 
 /// Peak rate of all GPUs in use together, in FLOP/s.
@@ -276,6 +296,14 @@ pub struct RankMemory {
     pub workspace_bytes: Bytes,
     /// Allocator slack, context and framework.
     pub reserve_bytes: Bytes,
+    /// Saved activations of all microbatches in flight in the memory of the GPU's host; not a part of the peak.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub host_bytes: Bytes,
+}
+
+/// Whether there is nothing to tell.
+fn is_none(bytes: &Bytes) -> bool {
+    bytes.get() == 0.0
 }
 
 impl RankMemory {

@@ -1,7 +1,7 @@
 //! A transformer block: mixer, channel mixer, norms, tensor-parallel traffic, host floor, recompute.
 
 use super::LayerCost;
-use super::channel::{activation_forward, channel};
+use super::channel::{activation_forward, channel, shared_forward};
 use super::context::LayerContext;
 use super::ends;
 use super::linear::linear;
@@ -9,7 +9,8 @@ use super::mixer::{core_forward, latent_up, mixer};
 use super::passes::{PassCost, Passes};
 use crate::comm::Collective;
 use crate::compute::stream;
-use crate::model::{Block, Mlp};
+use crate::model::{Attention, Block, Mlp};
+use crate::modules::{Module, ModuleSet};
 use crate::parallel::Recompute;
 use crate::runtime::SelectiveRecompute;
 use cluster_profiles::{Bytes, Seconds};
@@ -91,6 +92,7 @@ fn repeated(context: &LayerContext, block: &Block, recompute: Recompute, passes:
     let share = context.runtime.facts.recompute_every.map_or(1.0, |every| 1.0 / f64::from(every.max(1)));
     match recompute {
         Recompute::None | Recompute::Offload { .. } => PassCost::default(),
+        Recompute::Modules(choice) => repeated_choice(context, block, choice.repeated),
         Recompute::Full { .. } => passes.forward * share,
         Recompute::Selective if share < 1.0 => passes.forward * share,
         Recompute::Selective if modules.any() => repeated_modules(context, block),
@@ -126,6 +128,25 @@ fn repeated_modules(context: &LayerContext, block: &Block) -> PassCost {
         PassCost::default()
     };
     PassCost::of_kernels(kernels) + latent
+}
+
+/// What repeating modules of a block costs, each by its own kernels.
+fn repeated_choice(context: &LayerContext, block: &Block, modules: ModuleSet) -> PassCost {
+    let routed = matches!(block.mlp, Mlp::Moe { .. });
+    let latent = matches!(block.attention, Attention::Latent { .. });
+    let norm = norms_forward(context, block) * (NORM_SHARE / f64::from(block.norms.max(1)));
+    let none = PassCost::default();
+    let cost = |module: Module| match module {
+        Module::Layernorm => PassCost::of_kernels(norm * f64::from(u8::from(routed) + u8::from(latent))),
+        Module::CoreAttn => core_forward(context, &block.attention),
+        Module::MlaUpProj => latent_up(context, &block.attention).forward,
+        Module::Mlp if !routed => channel(context, &block.mlp).forward + PassCost::of_kernels(norm),
+        Module::Moe if routed => channel(context, &block.mlp).forward,
+        Module::MoeAct if routed => PassCost::of_kernels(activation_forward(context, &block.mlp)),
+        Module::SharedExperts => shared_forward(context, &block.mlp),
+        _ => none,
+    };
+    modules.iter().map(cost).fold(none, |sum, cost| sum + cost)
 }
 
 /// Adds the time the GPU waits for its host, in forward and backward.

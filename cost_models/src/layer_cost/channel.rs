@@ -28,6 +28,16 @@ pub(super) fn activation_forward(context: &LayerContext, mlp: &Mlp) -> Seconds {
     }
 }
 
+/// The forward of the shared experts alone.
+pub(super) fn shared_forward(context: &LayerContext, mlp: &Mlp) -> PassCost {
+    match *mlp {
+        Mlp::Moe { shared_ffn, activation, .. } if shared_ffn > 0 => {
+            (dense(context, shared_ffn as f64, activation) + gathered(context)).forward
+        }
+        _ => PassCost::default(),
+    }
+}
+
 fn dense(context: &LayerContext, ffn: f64, activation: Activation) -> Passes {
     let local = ffn / context.tp;
     let gates = activation.up_projections() as f64;

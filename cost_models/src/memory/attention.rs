@@ -80,6 +80,52 @@ pub(super) fn saved(context: &MemoryContext, attention: &Attention) -> Attention
     }
 }
 
+/// Tensors that the core attention saves, one by one.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(super) struct CoreTensors {
+    pub(super) query: f64,
+    pub(super) key: f64,
+    pub(super) value: f64,
+    /// Also the input of the projection behind it.
+    pub(super) output: f64,
+    /// Copies of the output that the kernel makes.
+    pub(super) kernel_copy: f64,
+    /// Scores and dropout mask.
+    pub(super) scores: f64,
+    /// Inputs of norms on queries and keys.
+    pub(super) norm_inputs: f64,
+}
+
+/// The tensors of the core attention; none of a linear one.
+pub(super) fn core_tensors(context: &MemoryContext, attention: &Attention) -> CoreTensors {
+    let (shape, qk_norm) = match *attention {
+        Attention::Standard { heads, kv_heads, head_dim, v_head_dim, qk_norm, shared_kv, .. } => {
+            let kv = kv_heads as f64 * if shared_kv { 0.5 } else { 1.0 };
+            let (key, value) = (head_dim as f64, v_head_dim as f64);
+            (Heads { heads: heads as f64, kv_heads: kv, key, value }, qk_norm)
+        }
+        Attention::Latent { heads, qk_nope_dim, qk_rope_dim, v_dim, .. } => {
+            let (key, value) = ((qk_nope_dim + qk_rope_dim) as f64, v_dim as f64);
+            (Heads { heads: heads as f64, kv_heads: heads as f64, key, value }, false)
+        }
+        Attention::Linear { .. } => return CoreTensors::default(),
+    };
+    let per_token = context.element() * context.tokens;
+    let (heads, kv) = (shape.heads / context.tp, shape.local_kv(context.tp));
+    let output = per_token * heads * shape.value;
+    let statistics =
+        if context.runtime.attention.stores_scores() { 0.0 } else { 4.0 * context.tokens * heads };
+    CoreTensors {
+        query: per_token * heads * shape.key,
+        key: per_token * kv * shape.key,
+        value: per_token * kv * shape.value,
+        output,
+        kernel_copy: output_extras(context, output, heads) - statistics,
+        scores: scores(context, heads),
+        norm_inputs: norm_copy(context, &shape, qk_norm),
+    }
+}
+
 struct Heads {
     heads: f64,
     kv_heads: f64,

@@ -1,6 +1,7 @@
 //! The bytes of one layer on one rank.
 
 use super::attention;
+use super::chosen::ModuleBytes;
 use super::context::MemoryContext;
 use super::mlp::{self, MlpSaved};
 use super::modules::Modules;
@@ -26,6 +27,8 @@ pub struct LayerMemory {
     pub transient: Bytes,
     /// The same when the layer is recomputed first: all it would have saved.
     pub transient_recomputed: Bytes,
+    /// The same bytes by module, under a choice of modules.
+    pub modules: ModuleBytes,
     /// Parameters of its gathered unit (fully sharded parameters): on a rank, not divided by data parallelism.
     pub unit_parameters: f64,
 }
@@ -38,6 +41,7 @@ impl LayerMemory {
             Recompute::None | Recompute::Offload { .. } => self.saved,
             Recompute::Selective => self.saved_selective,
             Recompute::Full { .. } => self.saved_full,
+            Recompute::Modules(_) => self.modules.kept + self.modules.moved,
         }
     }
 
@@ -48,6 +52,7 @@ impl LayerMemory {
             Recompute::None | Recompute::Offload { .. } => self.transient,
             Recompute::Selective => self.transient + self.replayed(),
             Recompute::Full { .. } => self.transient_recomputed,
+            Recompute::Modules(_) => self.transient + self.modules.replayed,
         }
     }
 
@@ -72,6 +77,9 @@ impl MemoryContext<'_> {
         if let Some(saved) = self.measured_saved(layer) {
             memory.saved = saved;
             memory.saved_selective = memory.saved_selective.min(saved);
+        }
+        if !matches!(layer, Layer::Block(_) | Layer::Mtp(_)) {
+            memory.modules = ModuleBytes { kept: memory.saved, ..ModuleBytes::default() };
         }
         self.add_weights(&mut memory, layer, |_| true);
         memory
@@ -140,6 +148,10 @@ impl MemoryContext<'_> {
             saved_full: Bytes(self.residual()),
             transient: Bytes(transient),
             transient_recomputed: Bytes(transient + saved),
+            modules: match self.parallel.recompute {
+                Recompute::Modules(choice) => self.module_bytes(block, choice, saved),
+                _ => ModuleBytes::default(),
+            },
             ..LayerMemory::default()
         }
     }
@@ -175,6 +187,7 @@ impl MemoryContext<'_> {
         memory.saved += extra;
         memory.saved_selective += extra;
         memory.saved_full += extra;
+        memory.modules.kept += extra;
         memory
     }
 

@@ -106,7 +106,14 @@ fn unfused_gate(context: &MemoryContext, inner: f64, activation: Activation) -> 
     if separate { context.element() * inner } else { 0.0 }
 }
 
-fn routed(context: &MemoryContext, mlp: &Mlp) -> MlpSaved {
+/// Rows that the experts' first product keeps.
+pub(super) fn expert_rows(context: &MemoryContext, mlp: &Mlp) -> f64 {
+    let &Mlp::Moe { experts, topk, .. } = mlp else { return 0.0 };
+    context.input_element() * rows(context, experts, topk).local * context.hidden
+}
+
+/// Saved bytes of the routed experts, without what is beside them.
+pub(super) fn routed(context: &MemoryContext, mlp: &Mlp) -> MlpSaved {
     let &Mlp::Moe { experts, topk, ffn, activation, sigmoid_router, .. } = mlp else {
         return MlpSaved::default();
     };

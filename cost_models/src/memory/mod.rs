@@ -17,6 +17,7 @@
 
 mod attention;
 mod buffers;
+mod chosen;
 mod context;
 mod error;
 mod head;
@@ -29,6 +30,7 @@ mod peak;
 mod shares;
 mod table;
 
+pub use chosen::ModuleBytes;
 pub use context::MemoryContext;
 pub use error::MemoryError;
 pub use in_flight::{InFlight, placement as schedule_placement};

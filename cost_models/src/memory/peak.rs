@@ -33,6 +33,8 @@ pub struct RankPeak {
     pub embedding_gradient: f64,
     /// What a microbatch has released by then: saved bytes of the chunk with the embedding.
     pub released: f64,
+    /// Saved activations in the memory of the host: not a part of the peak.
+    pub in_host: f64,
 }
 
 impl RankPeak {
@@ -99,6 +101,7 @@ impl RankPeak {
             optimizer_bytes: self.state.optimizer,
             workspace_bytes: Bytes(self.workspace + self.shared_gradients),
             reserve_bytes: Bytes(reserved - allocated),
+            host_bytes: Bytes(self.in_host),
             ..RankMemory::default()
         };
         self.add_moment(&mut memory);

@@ -6,6 +6,7 @@ use super::in_flight::{InFlight, placement};
 use super::layer::LayerMemory;
 use super::peak::RankPeak;
 use crate::model::Layer;
+use crate::module_offload::most_passing;
 use crate::offload::most_held;
 use crate::parallel::Recompute;
 use crate::schedule::{Placement, Vocabulary};
@@ -107,13 +108,58 @@ impl<'a> MemoryTable<'a> {
         saved.sum::<f64>() - self.away(stage)
     }
 
+    /// The layers of a stage whose modules copy to the host: all that have any, but the model's last.
+    fn copying<'s>(&'s self, stage: &'s Stage) -> impl Iterator<Item = &'s LayerMemory> + 's {
+        let moves = matches!(stage.recompute, Recompute::Modules(choice) if !choice.moved.is_empty());
+        let last = self.context.model.layers.iter().rposition(Layer::can_recompute);
+        let able = move |index: &usize| moves && Some(*index) != last;
+        let layers = stage.layer_range().filter(able).filter_map(|index| self.layers.get(index));
+        layers.filter(|layer| layer.modules.copies > 0)
+    }
+
+    /// Bytes that each of these layers has in host memory between forward and backward. How many copies of a single
+    /// layer are under way nothing bounds: it counts as kept.
+    fn moved_by_layer(&self, stage: &Stage) -> Vec<f64> {
+        let moved: Vec<f64> = self.copying(stage).map(|layer| layer.modules.moved.get()).collect();
+        if moved.len() > 1 { moved } else { Vec::new() }
+    }
+
+    /// Saved activations of all microbatches in flight, of which some are in host memory.
+    fn saved_with_moves(&self, rank: u32, stages: &[&Stage], chunk_bytes: &[f64]) -> f64 {
+        let all = self.in_flight.peak(rank as usize, chunk_bytes);
+        if !stages.iter().any(|stage| matches!(stage.recompute, Recompute::Modules(_))) {
+            return all;
+        }
+        let moved: Vec<Vec<f64>> = stages.iter().map(|stage| self.moved_by_layer(stage)).collect();
+        let away = moved.iter().map(|layers| layers.iter().sum::<f64>());
+        let kept: Vec<f64> = chunk_bytes.iter().zip(away).map(|(all, away)| all - away).collect();
+        all.min(self.in_flight.peak(rank as usize, &kept) + most_passing(&moved))
+    }
+
+    /// Bytes that all microbatches in flight have in the memory of a rank's host.
+    fn host_bytes(&self, rank: u32, stages: &[&Stage]) -> f64 {
+        if !stages.iter().any(|stage| stage.recompute.is_moving()) {
+            return 0.0;
+        }
+        let copied = |stage: &&Stage| match stage.recompute {
+            Recompute::Offload { layers } => self.movable(stage).iter().take(layers as usize).sum(),
+            _ => self.copying(stage).map(|layer| layer.modules.copied.get()).sum(),
+        };
+        let chunks: Vec<f64> = stages.iter().map(copied).collect();
+        self.in_flight.peak(rank as usize, &chunks)
+    }
+
+    /// What the layers of a stage save that can be moved as a whole.
+    fn movable(&self, stage: &Stage) -> Vec<f64> {
+        let blocks =
+            stage.layer_range().filter(|&index| self.context.layer(index).is_some_and(Layer::can_move));
+        blocks.filter_map(|index| self.layers.get(index)).map(|layer| layer.saved.get()).collect()
+    }
+
     /// What of a stage's saved bytes is in host memory when it holds most.
     fn away(&self, stage: &Stage) -> f64 {
         let Recompute::Offload { layers } = stage.recompute else { return 0.0 };
-        let blocks =
-            stage.layer_range().filter(|&index| self.context.layer(index).is_some_and(Layer::can_move));
-        let saved: Vec<f64> =
-            blocks.filter_map(|index| self.layers.get(index)).map(|layer| layer.saved.get()).collect();
+        let saved = self.movable(stage);
         saved.iter().sum::<f64>() - most_held(&saved, layers as usize)
     }
 
@@ -151,7 +197,8 @@ impl<'a> MemoryTable<'a> {
             workspace: context.workspace_bytes(),
             shared_gradients: shared,
             gathered: self.gathering.as_ref().unwrap_or(context).gathered_bytes(&held.units),
-            saved: self.in_flight.peak(rank as usize, &held.chunk_bytes),
+            saved: self.saved_with_moves(rank, &stages, &held.chunk_bytes),
+            in_host: self.host_bytes(rank, &stages),
             boundary: context.boundary_bytes(),
             mask: context.mask_bytes(),
             head: self.head(&held, shared > 0.0),
@@ -200,7 +247,7 @@ impl<'a> MemoryTable<'a> {
             let saved = self.stage_saved(stage);
             held.chunk_bytes.push(saved);
             if stage.layer_range().contains(&0) {
-                held.released = saved;
+                held.released = saved - self.moved_by_layer(stage).iter().sum::<f64>();
             }
             stage.layer_range().for_each(|index| self.add_layer(&mut held, index, stage.recompute));
         }

@@ -118,6 +118,7 @@ const MEGATRON_RULES: Rules = rules![
     INTERLEAVED_GROUPS,
     COMBINED,
     OFFLOAD,
+    MODULES,
     STAGES,
 ];
 

@@ -147,8 +147,10 @@ const MISSING: &[Missing] = &[
     },
     Missing {
         id: "E10",
-        what: "activations in host memory",
-        used: |engine, p| !engine.offload && matches!(p.recompute, Recompute::Offload { .. }),
+        what: "activations in host memory, nor recompute of modules that a layout names",
+        used: |engine, p| {
+            !engine.offload && matches!(p.recompute, Recompute::Offload { .. } | Recompute::Modules(_))
+        },
         hint: |_| Some("recompute none, selective or full works".to_owned()),
     },
     Missing {

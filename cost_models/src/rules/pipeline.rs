@@ -1,6 +1,7 @@
 //! Stages, chunks and microbatches.
 
 use super::rule::{Axis, Rule};
+use crate::modules::{Module, ModuleChoice};
 use crate::parallel::Recompute;
 
 /// Chunks need a pipeline.
@@ -72,6 +73,30 @@ pub const OFFLOAD: Rule = Rule {
         _ => true,
     },
     clash: |f, p| format!("{} of {} layers with pp {}, {}", p.recompute, f.blocks, p.pp, p.schedule),
+};
+
+/// Megatron's `--offload-modules` and `--recompute-modules` (`transformer_config.py`). A core attention that is repeated
+/// moves nothing, and modules that the model does not have change nothing.
+pub const MODULES: Rule = Rule {
+    id: "R5",
+    statement: "of the modules that wait in host memory attn_proj goes with core_attn, core_attn is not repeated, and those of experts need experts and no repeated moe, which combined-1f1b excludes",
+    axis: Axis::Ep,
+    holds: |f, p| match p.recompute {
+        Recompute::Modules(ModuleChoice { repeated, moved }) => {
+            let inside = moved.has(Module::ExpertFc1) || moved.has(Module::MoeAct);
+            let routed = inside
+                || moved.has(Module::MlpNorm)
+                || [Module::MoeAct, Module::Moe, Module::SharedExperts].iter().any(|own| repeated.has(*own));
+            (!moved.has(Module::AttnProj) || moved.has(Module::CoreAttn))
+                && !(moved.has(Module::CoreAttn) && repeated.has(Module::CoreAttn))
+                && (f.is_moe() || !routed)
+                && !(repeated.has(Module::Moe) && (inside || p.schedule == "combined-1f1b"))
+        }
+        _ => true,
+    },
+    clash: |f, p| {
+        format!("{} with {}, {}", p.recompute, if f.is_moe() { "experts" } else { "no experts" }, p.schedule)
+    },
 };
 
 /// Every stage has something to do.

@@ -7,6 +7,7 @@ use super::shares::slowest;
 use crate::layer_cost::{LayerContext, LayerCost, PassCost, Passes, RankParameters, layer_cost};
 use crate::memory::MemoryContext;
 use crate::model::Layer;
+use crate::module_offload::{self, MovedLayer};
 use crate::offload::{CopiedLayer, shared_rate, waits};
 use crate::parallel::{ParallelConfig, Recompute};
 use crate::run::TrainingRun;
@@ -204,12 +205,50 @@ impl LayerTable<'_, '_> {
             let (layer_cost, sync) = self.layer(context, &layer, recompute);
             cost.add(&layer_cost, sync);
         }
-        if let Recompute::Offload { layers } = stage.recompute {
-            let [forward, backward] = self.copy_waits(stage, layers);
+        let waits = match stage.recompute {
+            Recompute::Offload { layers } => Some(self.copy_waits(stage, layers)),
+            Recompute::Modules(choice) if !choice.moved.is_empty() => Some(self.module_waits(stage)),
+            _ => None,
+        };
+        if let Some([forward, backward]) = waits {
             cost.passes.forward.host += forward;
             cost.passes.input_gradient.host += backward;
         }
         cost
+    }
+
+    /// The rate of a GPU's copies each way and the time of an empty one, on the slowest node.
+    fn host_link(&self) -> (BytesPerSecond, Seconds) {
+        let nodes = || self.run.cluster.groups.iter().map(|group| &group.node);
+        let slowest = nodes().map(shared_rate).min_by(|a, b| a.get().total_cmp(&b.get()));
+        let latency = nodes().map(|node| node.host.latency).fold(Seconds::ZERO, Seconds::max);
+        (slowest.unwrap_or(BytesPerSecond(f64::INFINITY)), latency)
+    }
+
+    /// Seconds that a microbatch waits for copies of what its modules save, in forward and backward.
+    fn module_waits(&mut self, stage: &Stage) -> [Seconds; 2] {
+        let run = self.run;
+        let context =
+            MemoryContext::new(run.model, run.cluster, run.workload, run.runtime, run.parallel).ok();
+        let (rate, latency) = self.host_link();
+        let place = self.of_rank.get(stage.rank as usize).copied().unwrap_or(0);
+        let last = run.model.layers.iter().rposition(Layer::can_recompute);
+        let mut layers: Vec<MovedLayer> = Vec::new();
+        for index in stage.layer_range() {
+            let Some(layer) = run.model.layers.get(index).copied().filter(Layer::can_recompute) else {
+                continue;
+            };
+            let bytes =
+                context.as_ref().filter(|_| Some(index) != last).map(|own| own.layer_memory(index).modules);
+            let cost = self.layer(place, &layer, stage.recompute);
+            let copy = bytes.filter(|bytes| bytes.copies > 0);
+            layers.push(MovedLayer {
+                forward: cost.forward.total().get(),
+                backward: cost.backward().total().get(),
+                copy: copy.map_or(0.0, |b| (latency * f64::from(b.copies) + b.copied / rate).get()),
+            });
+        }
+        module_offload::waits(&layers)
     }
 
     /// Seconds that a microbatch waits for copies of its activations, in forward and backward.
@@ -217,10 +256,7 @@ impl LayerTable<'_, '_> {
         let run = self.run;
         let context =
             MemoryContext::new(run.model, run.cluster, run.workload, run.runtime, run.parallel).ok();
-        let nodes = || run.cluster.groups.iter().map(|group| &group.node);
-        let slowest = nodes().map(shared_rate).min_by(|a, b| a.get().total_cmp(&b.get()));
-        let rate = slowest.unwrap_or(BytesPerSecond(f64::INFINITY));
-        let latency = nodes().map(|node| node.host.latency).fold(Seconds::ZERO, Seconds::max);
+        let (rate, latency) = self.host_link();
         let place = self.of_rank.get(stage.rank as usize).copied().unwrap_or(0);
         let mut layers: Vec<CopiedLayer> = Vec::new();
         for index in stage.layer_range() {

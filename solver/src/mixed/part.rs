@@ -241,11 +241,13 @@ pub fn waits_for_all(pipeline: &Pipeline) -> bool {
     !definition.splits_backward && !definition.staggered
 }
 
-/// One stage per rank in order, the head whole, every layer recomputed or none, none moved, no forward combined with a backward.
+/// One stage per rank in order, the head whole, every layer recomputed or none, nothing moved, no forward combined with a backward.
 pub(super) fn is_chain(mesh: &Mesh, pipeline: &Pipeline) -> bool {
     let definition = pipeline.schedule.kind.definition();
-    let counted =
-        matches!(pipeline.recompute, Recompute::Full { layers: Some(_) } | Recompute::Offload { .. });
+    let counted = matches!(
+        pipeline.recompute,
+        Recompute::Full { layers: Some(_) } | Recompute::Offload { .. } | Recompute::Modules(_)
+    );
     let shape = mesh.pp == 1 || (pipeline.vpp == 1 && definition.placement == Placement::Loop);
     let plain = !definition.combines && !pipeline.per_stage;
     shape && !counted && plain && pipeline.schedule.vocabulary == Vocabulary::Whole

@@ -1,6 +1,6 @@
 //! Degrees, stages and schedule as Megatron-LM flags.
 
-use super::Flag;
+use super::{Flag, offload};
 use crate::plan::Plan;
 use cost_models::model::Layer;
 use cost_models::{ModelSpec, ParallelConfig, Recompute, Stage};
@@ -155,5 +155,6 @@ fn recompute(wanted: Recompute) -> Vec<Flag> {
         Recompute::Full { layers: None } => full("uniform", 1),
         Recompute::Full { layers: Some(layers) } => full("block", layers),
         Recompute::Offload { layers } => vec![Flag::value("--cpu-offloading-num-layers", layers)],
+        Recompute::Modules(choice) => offload::flags(choice),
     }
 }

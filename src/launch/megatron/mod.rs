@@ -5,6 +5,7 @@ mod input;
 mod layout;
 mod mlp_flags;
 mod model_flags;
+mod offload;
 pub mod read;
 pub mod rules;
 mod run_flags;
@@ -18,7 +19,7 @@ use super::flags::FlagSet;
 use super::layers::Job;
 use super::{Exported, Given, LaunchError, LaunchFile, Launcher, Question, ReadError, Setting, shell};
 use crate::plan::Plan;
-use cost_models::{ModelSpec, ParallelConfig, Workload};
+use cost_models::{ModelSpec, ParallelConfig, Recompute, Workload};
 
 /// The launcher.
 #[derive(Debug)]
@@ -144,6 +145,9 @@ pub fn environment(plan: &Plan) -> Vec<(&'static str, String)> {
         variables.push(("CUDA_DEVICE_MAX_CONNECTIONS", "8"));
     } else if !blackwell && (parallel.tp > 1 || parallel.cp > 1) {
         variables.push(("CUDA_DEVICE_MAX_CONNECTIONS", "1"));
+    }
+    if matches!(parallel.recompute, Recompute::Modules(choice) if !choice.moved.is_empty()) {
+        variables.push(offload::VARIABLE);
     }
     variables.into_iter().map(|(name, value)| (name, value.to_owned())).collect()
 }

@@ -132,7 +132,7 @@ fn settings(p: &ParallelConfig, seq_len: u64, version: Version) -> Vec<Setting> 
     let reshard = if p.zero_stage == 3 { "always" } else { "never" };
     settings.push(("--parallelism.fsdp_reshard_after_forward", reshard.to_owned()));
     let mode = match p.recompute {
-        Recompute::None | Recompute::Offload { .. } => "activation_checkpoint:none",
+        Recompute::None | Recompute::Offload { .. } | Recompute::Modules(_) => "activation_checkpoint:none",
         Recompute::Selective => "activation_checkpoint:selective",
         Recompute::Full { .. } => "activation_checkpoint:full",
     };

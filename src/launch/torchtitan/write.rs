@@ -160,7 +160,7 @@ fn text(value: &str) -> String {
 
 fn python(plan: &Plan, model: &Registered, fields: &[Field], version: Version) -> String {
     let (policy, import) = match plan.parallel.recompute {
-        Recompute::None | Recompute::Offload { .. } => ("None", ""),
+        Recompute::None | Recompute::Offload { .. } | Recompute::Modules(_) => ("None", ""),
         Recompute::Selective => {
             ("SelectiveAC.Config()", "from torchtitan.distributed.activation_checkpoint import SelectiveAC\n")
         }
@@ -261,7 +261,7 @@ fn overrides(plan: &Plan, model: &Registered, fields: &[Field], layers_per_stage
         lines.push(format!("--parallelism.pipeline_parallel_layers_per_stage {layers}"));
     }
     let mode = match plan.parallel.recompute {
-        Recompute::None | Recompute::Offload { .. } => "none",
+        Recompute::None | Recompute::Offload { .. } | Recompute::Modules(_) => "none",
         Recompute::Selective => "selective",
         Recompute::Full { .. } => "full",
     };

@@ -1,5 +1,6 @@
 //! The layout that Megatron-LM flags describe.
 
+use super::super::offload;
 use super::FlagSet;
 use crate::launch::flags::MOST_BATCH;
 use crate::launch::megatron::layout::COMBINED;
@@ -44,7 +45,8 @@ pub(super) fn layout(flags: &FlagSet, world_size: u64, model: &ModelSpec) -> (Pa
     let blocks = model.blocks().count() as u64;
     let split = split(flags, blocks, pp);
     let vpp = chunks(flags, blocks, pp, &split);
-    let recompute = recompute(flags, pp, blocks);
+    let modules = offload::read(flags, model).map(Recompute::Modules);
+    let recompute = modules.unwrap_or_else(|| recompute(flags, pp, blocks));
     let ep = flags.degree("--expert-model-parallel-size");
     // Where the flag is not allowed the flags' own rule says so.
     let combined = flags.has("--overlap-moe-expert-parallel-comm")

@@ -9,12 +9,12 @@ mod model;
 
 pub use crate::launch::flags::{FlagFault, FlagSet};
 
-use super::rules;
+use super::{offload, rules};
 use crate::launch::{self, Given, Question};
 use cluster_profiles::{Cluster, Gpu};
 use cost_models::rules::Violation;
 use cost_models::stages::SplitError;
-use cost_models::{ModelSpec, ParallelConfig, Runtime, StageMap, TrainingRun, Workload};
+use cost_models::{ModelSpec, ParallelConfig, Recompute, Runtime, StageMap, TrainingRun, Workload};
 use thiserror::Error;
 
 /// A run as its flags state it.
@@ -254,5 +254,10 @@ fn assumed(flags: &FlagSet, parallel: &ParallelConfig) -> Vec<String> {
     if flags.has("--sequence-parallel") && parallel.tp == 1 {
         assumed.push("no sequence parallelism: Megatron-LM turns it off at tp 1".to_owned());
     }
+    let choice = match parallel.recompute {
+        Recompute::Modules(choice) => Some(choice),
+        _ => None,
+    };
+    assumed.extend(offload::assumed(flags, choice));
     assumed
 }

@@ -4,6 +4,7 @@
 //! `megatron/core/parallel_state.py` of megatron-core 0.19.2. Ids M are about sizes, P the pipeline, S sharding and
 //! overlap, R recompute and offload, V values.
 
+mod offload;
 mod pipeline;
 mod recompute;
 mod sharding;
@@ -109,7 +110,9 @@ impl<'a> FlagFacts<'a> {
 
 /// All rules, in the order they are reported.
 pub fn all() -> impl Iterator<Item = &'static FlagRule> {
-    [sizes::RULES, pipeline::RULES, sharding::RULES, recompute::RULES, values::RULES].into_iter().flatten()
+    [sizes::RULES, pipeline::RULES, sharding::RULES, recompute::RULES, offload::RULES, values::RULES]
+        .into_iter()
+        .flatten()
 }
 
 /// Every rule that the flags break.

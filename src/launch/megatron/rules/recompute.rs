@@ -1,4 +1,4 @@
-//! What is recomputed and what is offloaded.
+//! What is recomputed, and layers in host memory.
 
 use super::{FlagFacts, FlagRule, fault, say};
 
@@ -67,27 +67,6 @@ pub(super) const RULES: &[FlagRule] = &[
                 )
             };
             fault(wrong, clash, || say("drop --cpu-offloading-num-layers, or use pp 1 without recompute"))
-        },
-    },
-    FlagRule {
-        id: "R5",
-        statement: "--fine-grained-activation-offloading needs Transformer Engine's layers, --offload-modules (attn_proj only with core_attn) and NVTE_CPU_OFFLOAD_V1=1, and excludes --cpu-offloading-num-layers",
-        broken: |f| {
-            let modules = f.flags.words("--offload-modules");
-            let alone = modules.contains(&"attn_proj") && !modules.contains(&"core_attn");
-            let layers = f.flags.amount("--cpu-offloading-num-layers").is_some_and(|n| n > 0);
-            let local = f.is("--transformer-impl", "local");
-            let set = f.flags.variable("NVTE_CPU_OFFLOAD_V1") == Some("1");
-            let wrong = f.has("--fine-grained-activation-offloading")
-                && (modules.is_empty() || alone || layers || local || !set);
-            fault(
-                wrong,
-                || {
-                    let variable = if set { "set" } else { "not set" };
-                    format!("modules {}, NVTE_CPU_OFFLOAD_V1 {variable}", modules.join(", "))
-                },
-                || say("NVTE_CPU_OFFLOAD_V1=1 with --offload-modules core_attn attn_proj works"),
-            )
         },
     },
     FlagRule {

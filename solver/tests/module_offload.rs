@@ -1,0 +1,217 @@
+//! Modules kept, repeated and moved to the host in pipelines: the search and brute force over choices, splits and degrees end at
+//! the same step time, each judged by `estimate`.
+
+#![allow(clippy::expect_used, clippy::unwrap_used, clippy::panic)]
+
+mod random;
+
+use cluster_profiles::{Bytes, BytesPerSecond, Cluster, Precision, catalog};
+use cost_models::estimate::hosts_fit;
+use cost_models::model::Layer;
+use cost_models::rules::{Facts, engine};
+use cost_models::{
+    ModelSpec, Optimizer, ParallelConfig, Recompute, Runtime, Stage, StageMap, TrainingRun, Workload,
+    estimate,
+};
+use random::Random;
+use serde_json::{Value, json};
+use solver::module_choices::module_choices;
+use solver::{Constraints, Outcome, Problem, Silent, Solution, solve};
+
+/// Layers of several widths, with experts or without.
+fn model(random: &mut Random) -> ModelSpec {
+    let latent = random.below(4) == 0;
+    let routed = latent || random.below(3) == 0;
+    let mut layers: Vec<Layer> = Vec::new();
+    let mut shell = None;
+    for _ in 0..3 + random.below(if routed { 3 } else { 5 }) {
+        let (heads, ffn) = ([8, 32][random.below(2) as usize], 4096 * (1 + random.below(5)));
+        let mut sizes = json!({
+            "layers": 1, "hidden": 4096, "heads": 32, "kv_heads": heads, "ffn": ffn, "vocab": 1000,
+        });
+        if routed && random.below(4) > 0 {
+            let width = 2048 * (1 + random.below(4));
+            add(&mut sizes, &json!({"experts": 4, "topk": 2, "moe_ffn": width}));
+        }
+        if latent {
+            let ranks = json!({"q_lora": 1536, "kv_lora": 512, "qk_nope": 128, "qk_rope": 64, "v_head": 128});
+            add(&mut sizes, &ranks);
+            add(&mut sizes, &json!({"attention": "MLA"}));
+        }
+        let one = ModelSpec::from_compact("irregular", &sizes).expect("sizes are sound");
+        layers.extend(one.layers.iter().filter(|layer| matches!(layer, Layer::Block(_))));
+        shell = Some(one);
+    }
+    ModelSpec { layers, ..shell.expect("at least two layers") }
+}
+
+fn add(sizes: &mut Value, more: &Value) {
+    let (sizes, more) = (sizes.as_object_mut().unwrap(), more.as_object().unwrap());
+    sizes.extend(more.iter().map(|(key, value)| (key.clone(), value.clone())));
+}
+
+fn cluster(random: &mut Random) -> Cluster {
+    let gpus = [2, 4, 4][random.below(3) as usize];
+    let mut cluster = catalog::cluster("dgx-h100").and_then(|cluster| cluster.resized(gpus)).unwrap();
+    let node = &mut cluster.groups[0].node;
+    node.host.bandwidth = BytesPerSecond([1.0, 25.0, 50.0, 200.0, 1e6][random.below(5) as usize] * 1e9);
+    node.memory = [None, Some(Bytes::gib(12.0)), Some(Bytes::gib(2000.0))][random.below(3) as usize];
+    cluster
+}
+
+fn workload(global_batch: u64, seq_len: u64) -> Workload {
+    Workload {
+        global_batch,
+        seq_len,
+        precision: Precision::Bf16,
+        optimizer: Optimizer::Adamw,
+        gradient_dtype: None,
+        expert_imbalance: 1.0,
+    }
+}
+
+/// Seconds of a step, if the layout fits.
+fn judged(problem: &Problem, parallel: &ParallelConfig, ends: &[usize]) -> Option<f64> {
+    let starts = std::iter::once(0).chain(ends.iter().copied());
+    let stages = starts.zip(ends).enumerate().map(|(rank, (start, &end))| Stage {
+        rank: rank as u32,
+        chunk: 0,
+        layers: Some([start as u32, end as u32 - 1]),
+        recompute: parallel.recompute,
+    });
+    let stages = StageMap(stages.collect());
+    let run = TrainingRun {
+        model: problem.model,
+        cluster: problem.cluster,
+        workload: problem.workload,
+        runtime: problem.runtime,
+        parallel,
+        stages: &stages,
+    };
+    let estimate = estimate(&run).expect("a legal layout can be estimated");
+    let fits = estimate.memory.iter().all(|rank| rank.peak_bytes <= problem.limit());
+    (fits && hosts_fit(&run, &estimate.memory)).then(|| estimate.step_time_seconds.get())
+}
+
+fn all_splits(layers: usize, stages: usize) -> Vec<Vec<usize>> {
+    if stages == 1 {
+        return vec![vec![layers]];
+    }
+    let cuts = stages - 1..layers;
+    cuts.flat_map(|cut| {
+        all_splits(cut, stages - 1).into_iter().map(move |ends| [ends, vec![layers]].concat())
+    })
+    .collect()
+}
+
+/// The least step of every legal layout without tensor, context or expert parallelism and with these recomputes.
+fn least(problem: &Problem, recomputes: &[Recompute], only_pipelines: bool) -> Option<f64> {
+    let facts = Facts::new(problem.model, problem.cluster, problem.workload);
+    let engine = engine(&problem.runtime.name);
+    let divisors = |number: u64| (1..=number).filter(move |divisor| number.is_multiple_of(*divisor));
+    let mut best: Option<f64> = None;
+    for pp in divisors(facts.world).filter(|pp| *pp > 1 || !only_pipelines) {
+        let dp = facts.world / pp;
+        for micro_batch_size in divisors(facts.global_batch) {
+            for &recompute in recomputes {
+                let parallel = ParallelConfig {
+                    pp: pp as u32,
+                    dp_shard: dp as u32,
+                    micro_batch_size,
+                    num_microbatches: facts.global_batch / (micro_batch_size * dp).max(1),
+                    recompute,
+                    ..ParallelConfig::default()
+                };
+                if engine.allows(&facts, &parallel) {
+                    let splits = all_splits(problem.model.layers.len(), pp as usize);
+                    let steps = splits.iter().filter_map(|ends| judged(problem, &parallel, ends));
+                    best = steps.chain(best).reduce(f64::min);
+                }
+            }
+        }
+    }
+    best
+}
+
+fn searched(problem: &Problem) -> Option<Solution> {
+    match solve(problem, &Silent).expect("the problem is sound") {
+        Outcome::Solved(solution) => {
+            assert_eq!(solution.certificate.gap, 0.0);
+            Some(*solution)
+        }
+        Outcome::Infeasible(_) => None,
+        Outcome::Stopped { .. } => panic!("there was no limit"),
+    }
+}
+
+fn step(solution: &Solution) -> f64 {
+    solution.estimate.step_time_seconds.get()
+}
+
+fn same(a: Option<f64>, b: Option<f64>) -> bool {
+    match (a, b) {
+        (Some(a), Some(b)) => (a - b).abs() <= 1e-9 * b,
+        (a, b) => a == b,
+    }
+}
+
+/// Compares on so many problems; how many plans move modules in a pipeline, and how many repeat others beside.
+fn compare(cases: u32, seed: u64) -> [u32; 3] {
+    let runtime = Runtime::named("megatron-core").expect("a catalogue runtime");
+    let terms = "tp=1,cp=1,ep=1,zero=1,dp_replicate=1,schedule=1f1b";
+    let any = Constraints::parse(&[terms], &[]).expect("terms");
+    let pipelines = Constraints::parse(&[terms], &["pp=1"]).expect("terms");
+    let mut random = Random(seed);
+    let (mut moved, mut both, mut feasible) = (0, 0, 0);
+    for case in 0..cases {
+        let (model, cluster) = (model(&mut random), cluster(&mut random));
+        let only_pipelines = random.below(2) == 0;
+        let workload = workload([4, 8][random.below(2) as usize], [8192, 32768][random.below(2) as usize]);
+        let roomy = Problem {
+            memory_limit: Some(Bytes::gib(1000.0)),
+            constraints: if only_pipelines { pipelines.clone() } else { any.clone() },
+            top: 1,
+            nearest: false,
+            ..Problem::new(&model, &cluster, &workload, &runtime)
+        };
+        let peaks = searched(&roomy).expect("there is room").estimate.memory;
+        let peak = peaks.iter().map(|rank| rank.peak_bytes).fold(Bytes::ZERO, Bytes::max);
+        let share = 0.55 + 0.05 * random.below(9) as f64;
+        let problem = Problem { memory_limit: Some(peak * share), moves_activations: true, ..roomy };
+        let least = |recomputes: &[Recompute]| least(&problem, recomputes, only_pipelines);
+        let count = model.layers.len() as u32;
+        let kept = [Recompute::None, Recompute::Selective].into_iter();
+        let repeated = (1..=count).map(|n| Recompute::Full { layers: Some(n) });
+        let without: Vec<Recompute> = kept.chain(repeated).collect();
+        let moves = (1..count).map(|layers| Recompute::Offload { layers });
+        let modules = module_choices(&model).into_iter().map(Recompute::Modules);
+        let with: Vec<Recompute> = without.iter().copied().chain(moves).chain(modules).collect();
+        let (found, brute) = (searched(&problem), least(&with));
+        let value = found.as_ref().map(step);
+        assert!(same(value, brute), "case {case}: search {value:?}, brute force {brute:?}");
+        let never = searched(&Problem { moves_activations: false, ..problem.clone() }).as_ref().map(step);
+        assert!(same(never, least(&without)), "case {case}: without moves {never:?}");
+        if let Some(solution) = &found {
+            feasible += 1;
+            assert!(never.is_none_or(|never| step(solution) <= never), "case {case}: {never:?}");
+            if let Recompute::Modules(choice) = solution.parallel.recompute {
+                moved += u32::from(solution.parallel.pp > 1);
+                both += u32::from(!choice.repeated.is_empty());
+            }
+        }
+    }
+    [feasible, moved, both]
+}
+
+#[test]
+fn pipelines_keep_repeat_and_move_modules_as_brute_force_does() {
+    let [feasible, moved, both] = compare(100, 7);
+    assert!(feasible > 40 && moved > 10 && both > 5, "{feasible} plans, {moved} move, {both} repeat too");
+}
+
+#[test]
+#[ignore = "a minute: cargo test -p meshwright-solver --test module_offload -- --ignored"]
+fn and_on_500_more() {
+    let [feasible, moved, both] = compare(500, 99);
+    assert!(feasible > 200 && moved > 50 && both > 25, "{feasible} plans, {moved} move, {both} repeat too");
+}

@@ -1,0 +1,92 @@
+//! Modules in host memory as Megatron-LM flags, written and read (`docs/user-guide/features/fine_grained_activation_offloading.md`).
+
+use super::Flag;
+use crate::launch::flags::FlagSet;
+use cost_models::ModelSpec;
+use cost_models::modules::{Module, ModuleChoice, ModuleSet};
+
+/// The switch.
+pub const SWITCH: &str = "--fine-grained-activation-offloading";
+/// Its modules.
+pub const MODULES: &str = "--offload-modules";
+/// Copies of a module's name under way before the computation waits.
+pub const UNDER_WAY: &str = "--fine-grained-offloading-max-inflight-offloads";
+/// Variables that change how much is moved, each with the value that changes nothing.
+const PARTIAL: [(&str, &str); 2] =
+    [("--activation-offload-fraction", "1"), ("--delta-offload-bytes-across-pp-ranks", "0")];
+
+/// The variable without which Transformer Engine would move weights too.
+pub const VARIABLE: (&str, &str) = ("NVTE_CPU_OFFLOAD_V1", "1");
+
+/// The flags of a choice of modules.
+pub fn flags(choice: ModuleChoice) -> Vec<Flag> {
+    let list = |name, set: ModuleSet| Flag { name, values: set.names().map(str::to_owned).collect() };
+    let mut flags = Vec::new();
+    if !choice.repeated.is_empty() {
+        flags.push(Flag::value("--recompute-granularity", "selective"));
+        flags.push(list("--recompute-modules", choice.repeated));
+    }
+    if !choice.moved.is_empty() {
+        flags.extend([Flag::switch(SWITCH), list(MODULES, choice.moved), Flag::value(UNDER_WAY, 1)]);
+    }
+    flags
+}
+
+/// The modules that flags move and repeat, if they move any: with full recompute none are told apart, those that the model does not
+/// have change nothing, and a part of them counts as none.
+pub fn read(flags: &FlagSet, model: &ModelSpec) -> Option<ModuleChoice> {
+    let selective = match flags.text("--recompute-granularity") {
+        None => flags.has("--recompute-activations"),
+        Some("selective") => true,
+        Some(_) => return None,
+    };
+    if !flags.has(SWITCH) || partial(flags).is_some() {
+        return None;
+    }
+    let named =
+        |flag: &str| -> Vec<Module> { flags.words(flag).into_iter().filter_map(Module::named).collect() };
+    let mut repeated = named("--recompute-modules");
+    if selective && repeated.is_empty() {
+        repeated.push(Module::CoreAttn);
+    }
+    let routed = [Module::MlpNorm, Module::ExpertFc1, Module::MoeAct, Module::Moe, Module::SharedExperts];
+    let has = |module: &Module| model.is_moe() || !routed.contains(module);
+    let repeated: ModuleSet = repeated
+        .into_iter()
+        .filter(|module| selective && Module::REPEATABLE.contains(module) && has(module))
+        .collect();
+    let idle = |module: Module| module == Module::CoreAttn && repeated.has(module);
+    let moved: Vec<Module> = named(MODULES)
+        .into_iter()
+        .filter(|module| Module::MOVABLE.contains(module) && has(module) && !idle(*module))
+        .collect();
+    let core = moved.contains(&Module::CoreAttn);
+    let moved: ModuleSet = moved.into_iter().filter(|module| core || *module != Module::AttnProj).collect();
+    (!moved.is_empty()).then_some(ModuleChoice { repeated, moved })
+}
+
+/// A flag that moves only a part, which no prediction knows.
+fn partial(flags: &FlagSet) -> Option<&'static str> {
+    let differs = |(flag, usual): &(&str, &str)| {
+        let usual: f64 = usual.parse().unwrap_or_default();
+        flags.real(flag).is_some_and(|value| value != usual)
+    };
+    PARTIAL.iter().find(|known| differs(known)).map(|(flag, _)| *flag)
+}
+
+/// What is taken of these flags that they do not say.
+pub fn assumed(flags: &FlagSet, choice: Option<ModuleChoice>) -> Option<String> {
+    if !flags.has(SWITCH) {
+        return None;
+    }
+    match (choice, partial(flags)) {
+        (_, Some(flag)) => {
+            Some(format!("no activations in host memory: {flag} moves a part that is not predicted"))
+        }
+        (None, None) => Some(format!("no activations in host memory: nothing of {MODULES} is predicted")),
+        (Some(_), None) if flags.text(UNDER_WAY) != Some("1") => {
+            Some(format!("{UNDER_WAY} 1: without it slow copies pile up in GPU memory"))
+        }
+        _ => None,
+    }
+}
