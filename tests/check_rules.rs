@@ -84,6 +84,21 @@ const BREAKS: &[(&str, &str, &str)] = &[
     ("R4", DENSE, "--cpu-offloading-num-layers 4"),
     ("R5", DENSE, "--fine-grained-activation-offloading --offload-modules attn_proj"),
     (
+        "R5",
+        DENSE,
+        "NVTE_CPU_OFFLOAD_V1=1 --fine-grained-activation-offloading --offload-modules core_attn mlp_input",
+    ),
+    (
+        "R5",
+        EXPERTS,
+        "NVTE_CPU_OFFLOAD_V1=1 --fine-grained-activation-offloading --offload-modules moe_act --recompute-granularity selective --recompute-modules moe",
+    ),
+    (
+        "R7",
+        DENSE,
+        "NVTE_CPU_OFFLOAD_V1=1 --fine-grained-activation-offloading --offload-modules core_attn --cuda-graph-impl local",
+    ),
+    (
         "R6",
         DENSE,
         "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1 --cuda-graph-impl transformer_engine",

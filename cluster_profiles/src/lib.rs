@@ -38,6 +38,7 @@
 //! intra = { kind = "nvlink", latency = "3 us", bandwidth = "450 GB/s", source = "datasheet" }
 //! inter = { kind = "infiniband", latency = "9.4 us", bandwidth = "400 Gb/s", source = "datasheet" }
 //! host = { kind = "pcie", latency = "10 us", bandwidth = "52 GB/s", source = "nvbandwidth" }
+//! memory = "2 TB"                      # of the host; optional
 //!
 //! [[groups]]
 //! gpu = "l40s"

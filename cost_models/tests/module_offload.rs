@@ -4,10 +4,15 @@
 
 mod schedule_support;
 
-use cluster_profiles::Seconds;
+use cluster_profiles::{BytesPerSecond, Precision, Seconds, catalog};
 use cost_models::memory::InFlight;
+use cost_models::model::{CustomLayer, Layer as ModelLayer};
 use cost_models::module_offload::{MovedLayer, most_passing, waits};
-use cost_models::schedule::{OpKind, RankOrders, ScheduleKind, ScheduleShape, generate};
+use cost_models::schedule::{OpKind, Placement, RankOrders, ScheduleKind, ScheduleShape, generate};
+use cost_models::stages::stages_from_blocks;
+use cost_models::{
+    Estimate, Optimizer, ParallelConfig, Recompute, Runtime, Stage, StageMap, TrainingRun, Workload, estimate,
+};
 use schedule_support::random_numbers;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -295,4 +300,91 @@ fn waits_are_those_of_forwards_and_backwards_in_a_row() {
         assert_eq!(waits(&none), [Seconds::ZERO; 2]);
     }
     assert!(waited > 1000, "only {waited} wait");
+}
+
+/// Llama-3.1-8B, or layers of stated cost, in two stages on four H100 with a host link of so many GB/s.
+fn run(custom: bool, gigabytes: f64, seq_len: u64, recompute: &str) -> Estimate {
+    let recompute: Recompute = recompute.parse().unwrap();
+    let mut model = cost_models::model::catalog::get("llama-3.1-8b").unwrap();
+    if custom {
+        let layer = CustomLayer {
+            parameters: 100_000_000,
+            forward_seconds: 0.01,
+            input_gradient_seconds: 0.011,
+            weight_gradient_seconds: 0.012,
+            activation_bytes: 1e9,
+            output_bytes: 3e7,
+        };
+        model.layers = vec![ModelLayer::Custom(layer); 32];
+    }
+    let mut cluster = catalog::cluster("dgx-h100").and_then(|cluster| cluster.resized(4)).unwrap();
+    cluster.groups[0].node.host.bandwidth = BytesPerSecond(gigabytes * 1e9);
+    let workload = Workload {
+        global_batch: 16,
+        seq_len,
+        precision: Precision::Bf16,
+        optimizer: Optimizer::Adamw,
+        gradient_dtype: None,
+        expert_imbalance: 1.0,
+    };
+    let parallel =
+        ParallelConfig { pp: 2, dp_shard: 2, num_microbatches: 8, recompute, ..Default::default() };
+    let halves = [16, 16];
+    let stages = stages_from_blocks(&model, &parallel, &halves, Placement::Loop);
+    let by_layer = |rank| Stage { rank, chunk: 0, layers: Some([rank * 16, rank * 16 + 15]), recompute };
+    let stages = if custom { StageMap(vec![by_layer(0), by_layer(1)]) } else { stages.unwrap() };
+    let runtime = Runtime::named("megatron-core").unwrap();
+    estimate(&TrainingRun {
+        model: &model,
+        cluster: &cluster,
+        workload: &workload,
+        runtime: &runtime,
+        parallel: &parallel,
+        stages: &stages.with_recompute(recompute),
+    })
+    .unwrap()
+}
+
+const ALL_OF_DENSE: &str = "offload:qkv_linear+core_attn+attn_proj";
+
+#[test]
+fn where_no_bytes_are_moved_nothing_changes() {
+    // Layers of stated cost have no modules, and no tensor of so few tokens is large enough.
+    for (custom, seq_len) in [(true, 8192), (false, 64)] {
+        let (kept, moved) = (run(custom, 1.0, seq_len, "none"), run(custom, 1.0, seq_len, ALL_OF_DENSE));
+        assert_eq!(kept.step_time_seconds, moved.step_time_seconds);
+        assert_eq!(kept.time_seconds, moved.time_seconds);
+        assert_eq!(kept.memory, moved.memory);
+    }
+}
+
+#[test]
+fn a_faster_link_is_never_worse_and_a_fast_one_costs_only_what_is_repeated() {
+    let step = |estimate: &Estimate| estimate.step_time_seconds.get();
+    let kept = run(false, 1.0, 8192, "none");
+    let modules = ["core_attn", "core_attn+attn_proj", "qkv_linear", "qkv_linear+core_attn+attn_proj"];
+    for names in modules {
+        let moved = format!("offload:{names}");
+        let rates = [0.5, 2.0, 10.0, 25.0, 50.0, 200.0, 1e9];
+        let runs: Vec<Estimate> = rates.iter().map(|rate| run(false, *rate, 8192, &moved)).collect();
+        assert!(runs.windows(2).all(|pair| step(&pair[1]) <= step(&pair[0])), "{names}");
+        assert!(step(&runs[0]) > 2.0 * step(&kept), "{names}: {}", step(&runs[0]));
+        let latencies = 8.0 * 32.0 * 2.0 * 3.0 * 10e-6;
+        assert!((step(&runs[6]) - step(&kept)).abs() <= latencies, "{names}");
+        assert!(runs.iter().all(|run| run.memory == runs[0].memory));
+        for (rank, memory) in runs[0].memory.iter().enumerate() {
+            let less = kept.memory[rank].activations_bytes - memory.activations_bytes;
+            assert!(less.get() >= 0.0 && memory.host_bytes.get() > 0.0, "{names}: rank {rank}");
+        }
+        let [first, other] = [&runs[0], &kept].map(|run| run.memory[0].activations_bytes.get());
+        assert!(first < other, "{names}: {first} of {other}");
+    }
+    // Two microbatches in flight, sixteen layers: queries of 32 heads, keys and values of 8, of 128, and the output twice.
+    let moved = run(false, 1.0, 8192, "offload:core_attn+attn_proj").memory[0].host_bytes.get();
+    let core = 2.0 * 8192.0 * 128.0 * (32.0 + 2.0 * 8.0 + 2.0 * 32.0);
+    assert_eq!(moved, 2.0 * 16.0 * core);
+    let again = run(false, 1e9, 8192, "selective:mlp/offload:core_attn+attn_proj");
+    let full = run(false, 1e9, 8192, "full");
+    assert!(step(&kept) < step(&again) && step(&again) < step(&full), "{} {}", step(&again), step(&full));
+    assert!(again.memory[0].peak_bytes < kept.memory[0].peak_bytes);
 }

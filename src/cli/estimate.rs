@@ -65,8 +65,8 @@ fn of_flags(args: &EstimateArgs) -> Result<Plan, AppError> {
         Some(Offload::Optimizer) => inputs = inputs.offloaded()?,
         Some(Offload::Activations | Offload::Any) => {
             return Err(AppError::usage(
-                "--offload activations: an estimate needs the number of layers",
-                "state it as --recompute offload:LAYERS",
+                "--offload activations: an estimate needs the number of layers, or the modules",
+                "state it as --recompute offload:LAYERS or --recompute offload:core_attn+attn_proj",
             ));
         }
         Some(Offload::Never) | None => {}

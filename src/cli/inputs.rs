@@ -45,8 +45,8 @@ pub struct InputArgs {
     /// Launcher that will start it; implies the runtime and its rules. See `catalog launchers`.
     #[arg(long, value_name = "NAME")]
     pub launcher: Option<String>,
-    /// What is kept in host memory: never; optimizer, whose step then runs on the host; activations of some layers, where that
-    /// is fastest; any of both. If absent, `plan` does so only where nothing fits without.
+    /// What is kept in host memory: never; optimizer, whose step then runs on the host; activations of some layers or modules,
+    /// where that is fastest; any of both. If absent, `plan` does so only where nothing fits without.
     #[arg(long, value_enum, value_name = "WHAT")]
     pub offload: Option<Offload>,
     /// Memory a GPU may use, such as 74GiB (default: its capacity less a safety margin).

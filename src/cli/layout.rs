@@ -47,7 +47,8 @@ pub struct LayoutArgs {
     /// Pipeline schedule (default: 1f1b, interleaved-1f1b with chunks).
     #[arg(long, value_name = "NAME")]
     schedule: Option<Schedule>,
-    /// none, selective, full, or full:LAYERS per stage; offload:LAYERS keeps the activations of so many in host memory.
+    /// none, selective, full, or full:LAYERS per stage; offload:LAYERS keeps the activations of so many in host memory;
+    /// selective:MODULES/offload:MODULES (either or both, joined by +) repeats and moves modules of every layer.
     #[arg(long, default_value = "none")]
     recompute: Recompute,
     /// Megatron's sequence parallelism (default: on with tp).

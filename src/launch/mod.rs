@@ -113,7 +113,7 @@ pub trait Launcher: Sync {
         false
     }
 
-    /// Whether it can keep activations of some layers in host memory.
+    /// Whether it can keep activations of some layers or modules in host memory.
     fn offloads_activations(&self) -> bool {
         false
     }

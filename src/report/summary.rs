@@ -73,6 +73,14 @@ fn layout(plan: &Plan) -> String {
         let _ =
             writeln!(text, "  offload {:.0} % of the optimizer's state in host memory", offloaded * 100.0);
     }
+    let most = plan.estimate.memory.iter().map(|rank| rank.host_bytes).fold(Bytes::ZERO, Bytes::max);
+    if most > Bytes::ZERO {
+        let _ = writeln!(
+            text,
+            "  offload {:.1} GiB of a GPU's activations in host memory, at most",
+            most.as_gib()
+        );
+    }
     text.push_str(&super::shares::lines(plan));
     text.push_str(&super::hosts::lines(plan));
     text

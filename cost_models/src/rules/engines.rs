@@ -41,7 +41,7 @@ pub struct Engine {
     pub stages: StageFreedom,
     /// Recompute it offers.
     pub recompute: RecomputeFreedom,
-    /// Whether saved activations of some layers can wait in host memory.
+    /// Whether saved activations of some layers or modules can wait in host memory.
     pub offload: bool,
     /// Whether it has pipeline parallelism.
     pub pipeline: bool,

@@ -232,7 +232,9 @@ impl LayerTable<'_, '_> {
             MemoryContext::new(run.model, run.cluster, run.workload, run.runtime, run.parallel).ok();
         let (rate, latency) = self.host_link();
         let place = self.of_rank.get(stage.rank as usize).copied().unwrap_or(0);
-        let last = run.model.layers.iter().rposition(Layer::can_recompute);
+        // Where a forward comes before the backward it is combined with, what was computed last is not used next.
+        let stays = run.parallel.schedule != "combined-1f1b";
+        let last = run.model.layers.iter().rposition(Layer::can_recompute).filter(|_| stays);
         let mut layers: Vec<MovedLayer> = Vec::new();
         for index in stage.layer_range() {
             let Some(layer) = run.model.layers.get(index).copied().filter(Layer::can_recompute) else {
