@@ -193,7 +193,12 @@ fn what_is_moved_may_be_fixed_and_only_where_the_engine_can() {
     let fixed = plan("megatron-core", "recompute=offload:7").expect("a plan");
     assert_eq!((fixed.recompute, fixed.pp), (Recompute::Offload { layers: 7 }, 1));
     let any = plan("megatron-core", "recompute=offload").expect("a plan");
-    assert!(matches!(any.recompute, Recompute::Offload { .. }));
-    assert_eq!(plan("megatron-core", "recompute=offload,pp=2"), None);
+    assert!(any.recompute.is_moving());
+    let piped = plan("megatron-core", "recompute=offload,pp=2").expect("a plan");
+    assert!(matches!(piped.recompute, Recompute::Modules(choice) if !choice.moved.is_empty()));
+    assert_eq!(plan("megatron-core", "recompute=offload:7,pp=2"), None);
+    let named = plan("megatron-core", "recompute=offload:attn_proj+core_attn,pp=2").expect("a plan");
+    assert_eq!(named.recompute.to_string(), "offload:core_attn+attn_proj");
+    assert_eq!(plan("megatron-core", "recompute=offload:attn_proj"), None);
     assert_eq!(plan("fsdp2", "recompute=offload:7"), None);
 }
