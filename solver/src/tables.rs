@@ -23,6 +23,9 @@ pub struct Sharded {
     pub outside: f64,
 }
 
+/// Times and bytes of every unit.
+type TimesAndBytes = (UnitTimes, UnitBytes);
+
 /// Times and bytes of a mesh's units.
 #[derive(Debug)]
 pub struct Tables {
@@ -35,7 +38,7 @@ pub struct Tables {
     /// Shardings, least traffic first; at least one.
     pub shardings: Vec<Sharded>,
     /// The same times and bytes under choices of modules, made when they are asked for.
-    modules: Vec<(ModuleChoice, OnceLock<Option<(UnitTimes, UnitBytes)>>)>,
+    modules: Vec<(ModuleChoice, OnceLock<Option<TimesAndBytes>>)>,
 }
 
 impl Tables {
