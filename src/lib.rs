@@ -242,7 +242,6 @@ pub fn estimate(run: &TrainingRun, memory_limit: Bytes) -> Result<Estimate, AppE
         return Err(AppError::Illegal(broken));
     }
     let mut estimate = cost_models::estimate(run)?;
-    estimate.fits =
-        sites::fits(run, &estimate, memory_limit) && cost_models::estimate::hosts_fit(run, &estimate.memory);
+    estimate.fits = sites::fits(run, &estimate, memory_limit);
     Ok(estimate)
 }

@@ -1,7 +1,7 @@
 //! What a GPU may hold where not all are of one size.
 
 use super::Sites;
-use crate::estimate::Estimate;
+use crate::estimate::{Estimate, hosts_fit};
 use crate::run::TrainingRun;
 use crate::runtime::Runtime;
 use cluster_profiles::{Bytes, Cluster};
@@ -28,13 +28,14 @@ pub fn limit_of_part(part: &Cluster, whole: &Cluster, runtime: &Runtime, limit: 
     if own < all { limit.min(Bytes(runtime.memory.reserve.default_limit(own.get()))) } else { limit }
 }
 
-/// Whether every rank of a run holds no more than its GPU may under a limit for the largest GPUs.
+/// Whether every rank of a run holds no more than its GPU may under a limit for the largest GPUs, and hosts have room for the rest.
 #[must_use]
 pub fn fits(run: &TrainingRun, estimate: &Estimate, limit: Bytes) -> bool {
     if !estimate.kinds.is_empty() {
         return estimate.kinds.iter().all(|kind| kind.memory.peak_bytes <= kind.room(run, limit)[1]);
     }
     estimate.memory.iter().zip(rank_limits(run, limit)).all(|(rank, limit)| rank.peak_bytes <= limit)
+        && hosts_fit(run, &estimate.memory)
 }
 
 /// The most a GPU of every pipeline rank may hold under a limit for the largest GPUs.

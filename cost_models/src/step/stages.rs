@@ -242,7 +242,7 @@ impl LayerTable<'_, '_> {
             };
             let bytes =
                 context.as_ref().filter(|_| Some(index) != last).map(|own| own.layer_memory(index).modules);
-            let cost = self.layer(place, &layer, stage.recompute);
+            let (cost, _) = self.layer(place, &layer, stage.recompute);
             let copy = bytes.filter(|bytes| bytes.copies > 0);
             layers.push(MovedLayer {
                 forward: cost.forward.total().get(),
