@@ -11,7 +11,7 @@ use crate::replan::Replan;
 use cluster_profiles::Cluster;
 use cost_models::grid::{self, Coordinates};
 use cost_models::layerwise::LayerStrategies;
-use cost_models::{Estimate, ParallelConfig, StageMap, TrainingRun};
+use cost_models::{Estimate, ParallelConfig, RankOrder, StageMap, TrainingRun};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeSet;
@@ -83,8 +83,8 @@ impl InputSource {
 /// Where every rank sits.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Placement {
-    /// Axes from the one that varies fastest to the slowest.
-    pub rank_order: String,
+    /// Axes from the one that varies fastest to the slowest: as in the layout.
+    pub rank_order: RankOrder,
     /// Hosts, in node-rank order.
     pub hosts: Vec<String>,
     /// Hosts of the cluster that are left out.
@@ -130,7 +130,7 @@ impl Placement {
             }
         }
         let hosts = cluster.host_names();
-        Self { rank_order: grid::RANK_ORDER.to_owned(), hosts, spare: Vec::new(), ranks }
+        Self { rank_order: parallel.rank_order, hosts, spare: Vec::new(), ranks }
     }
 }
 

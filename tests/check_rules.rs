@@ -32,6 +32,7 @@ const EXPERTS_WITH_BIASES: &str = "pretrain_gpt.py --num-layers 24 --hidden-size
 const BREAKS: &[(&str, &str, &str)] = &[
     ("M1", DENSE, "--tensor-model-parallel-size 6"),
     ("M3", EXPERTS, "--use-tp-pp-dp-mapping"),
+    ("M3", DENSE, "--context-parallel-size 2 --use-tp-pp-dp-mapping"),
     ("M6", DENSE, "--num-attention-heads 48"),
     ("M7a", DENSE, "--context-parallel-size 2 --hierarchical-context-parallel-sizes 2 2"),
     ("M7b", DENSE, "--cp-comm-type a2a+p2p"),

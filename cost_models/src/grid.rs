@@ -1,14 +1,11 @@
 //! Where a global rank stands on every axis.
 //!
-//! All supported engines number ranks alike: tp varies fastest, then cp, then data parallel (shards inside replicas),
-//! then pp. The experts' grid runs over the same ranks of a pipeline stage as etp, ep, expert data parallel
-//! (Megatron-LM `megatron/core/parallel_state.py`, order `tp-cp-ep-dp-pp`).
+//! The ranks of a pipeline stage are numbered alike in every order ([`crate::order`]): tp varies fastest, then cp, then
+//! data parallel (shards inside replicas). The experts' grid runs over the same ranks as etp, ep, expert data parallel.
 
+use crate::order::GridSizes;
 use crate::parallel::ParallelConfig;
 use serde::{Deserialize, Serialize};
-
-/// The order ranks are numbered in, innermost axis first.
-pub const RANK_ORDER: &str = "tp-cp-ep-dp-pp";
 
 /// Position of a rank on every axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,39 +22,60 @@ pub struct Coordinates {
     pub ep: u32,
 }
 
-/// The coordinates of global rank `rank`.
-#[must_use]
-pub fn coordinates(parallel: &ParallelConfig, rank: u64) -> Coordinates {
-    let (tp, cp, dp) = (u64::from(parallel.tp), u64::from(parallel.cp), u64::from(parallel.dp()));
-    let stage = tp * cp * dp;
-    let inside = rank % stage;
-    let experts = u64::from(parallel.ep.max(1));
-    Coordinates {
-        tp: (inside % tp) as u32,
-        pp: (rank / stage) as u32,
-        cp: (inside / tp % cp) as u32,
-        dp: (inside / (tp * cp)) as u32,
-        ep: (inside / u64::from(parallel.etp.max(1)) % experts) as u32,
+/// Numbers the ranks of a layout.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RankGrid {
+    block: u64,
+    pp: u64,
+    stage: u64,
+}
+
+impl RankGrid {
+    /// The grid of a layout.
+    #[must_use]
+    pub fn of(parallel: &ParallelConfig) -> Self {
+        let pp = u64::from(parallel.pp.max(1));
+        let stage = (parallel.world_size() / pp).max(1);
+        Self { block: parallel.rank_order.block(&GridSizes::of(parallel)).clamp(1, stage), pp, stage }
+    }
+
+    /// Ranks of a pipeline stage.
+    #[must_use]
+    pub const fn stage_ranks(&self) -> u64 {
+        self.stage
+    }
+
+    /// Ranks with consecutive numbers: a stage, or a part of it.
+    #[must_use]
+    pub const fn block(&self) -> u64 {
+        self.block
+    }
+
+    /// The global rank of a pipeline rank's `index`-th rank.
+    #[must_use]
+    pub const fn rank(&self, pipeline_rank: u64, index: u64) -> u64 {
+        index % self.block + self.block * (pipeline_rank + self.pp * (index / self.block))
+    }
+
+    /// The pipeline rank of a global rank, and which of its ranks it is.
+    #[must_use]
+    pub const fn place(&self, rank: u64) -> (u64, u64) {
+        let blocks = rank / self.block;
+        (blocks % self.pp, rank % self.block + self.block * (blocks / self.pp))
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// World 64 with TP2 CP2 PP4 EP8 ETP1: `initialize_model_parallel` puts rank 5 into TP {4,5}, PP {5,21,37,53} and
-    /// EP {0..7}.
-    #[test]
-    fn rank_five_of_a_megatron_grid() {
-        let parallel =
-            ParallelConfig { tp: 2, cp: 2, pp: 4, ep: 8, etp: 1, dp_shard: 4, ..ParallelConfig::default() };
-        assert_eq!(parallel.world_size(), 64);
-        let five = coordinates(&parallel, 5);
-        assert_eq!((five.tp, five.cp, five.dp, five.pp, five.ep), (1, 0, 1, 0, 5));
-        let peers = |same: fn(Coordinates) -> [u32; 3]| -> Vec<u64> {
-            (0..64).filter(|&r| same(coordinates(&parallel, r)) == same(five)).collect()
-        };
-        assert_eq!(peers(|c| [c.cp, c.dp, c.pp]), vec![4, 5]);
-        assert_eq!(peers(|c| [c.tp, c.cp, c.dp]), vec![5, 21, 37, 53]);
+/// The coordinates of global rank `rank`.
+#[must_use]
+pub fn coordinates(parallel: &ParallelConfig, rank: u64) -> Coordinates {
+    let (tp, cp) = (u64::from(parallel.tp), u64::from(parallel.cp));
+    let (pipeline_rank, index) = RankGrid::of(parallel).place(rank);
+    let experts = u64::from(parallel.ep.max(1));
+    Coordinates {
+        tp: (index % tp) as u32,
+        pp: pipeline_rank as u32,
+        cp: (index / tp % cp) as u32,
+        dp: (index / (tp * cp)) as u32,
+        ep: (index / u64::from(parallel.etp.max(1)) % experts) as u32,
     }
 }

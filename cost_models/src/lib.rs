@@ -14,6 +14,7 @@ pub mod model;
 pub mod module_offload;
 pub mod modules;
 pub mod offload;
+pub mod order;
 mod parallel;
 pub mod rules;
 mod run;
@@ -28,6 +29,7 @@ mod workload;
 
 pub use estimate::{Assumption, Estimate, EstimateError, RankMemory, TimeBreakdown, estimate};
 pub use model::ModelSpec;
+pub use order::RankOrder;
 pub use parallel::{ParallelConfig, Recompute};
 pub use run::TrainingRun;
 pub use runtime::{Runtime, RuntimeError, RuntimeFacts};

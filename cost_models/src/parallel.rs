@@ -1,6 +1,7 @@
 //! How the work is split.
 
 use crate::modules::ModuleChoice;
+use crate::order::RankOrder;
 use crate::shares::KindShare;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -40,6 +41,9 @@ pub struct ParallelConfig {
     /// Micro batches by kind of GPU where they differ, in rank order; `micro_batch_size` is the largest then.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub shares: Vec<KindShare>,
+    /// The order ranks are numbered in.
+    #[serde(default, skip_serializing_if = "RankOrder::is_default")]
+    pub rank_order: RankOrder,
 }
 
 impl ParallelConfig {
@@ -91,6 +95,7 @@ impl Default for ParallelConfig {
             schedule: "1f1b".to_owned(),
             recompute: Recompute::None,
             shares: Vec::new(),
+            rank_order: RankOrder::default(),
         }
     }
 }

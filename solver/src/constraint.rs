@@ -34,7 +34,7 @@ impl ConstraintError {
     #[must_use]
     pub fn hint(&self) -> String {
         format!(
-            "write terms such as tp=8, pp=2|4, ep>8, schedule=1f1b, recompute=none or cross-node-tp, separated by commas; axes are {}",
+            "write terms such as tp=8, pp=2|4, ep>8, schedule=1f1b, recompute=none, rank_order=tp-cp-ep-pp-dp or cross-node-tp, separated by commas; axes are {}",
             Field::names().join(", ")
         )
     }

@@ -6,6 +6,7 @@ use crate::leaf::{Goal, Leaf, LeafResult};
 use crate::mesh::{Mesh, Pipeline, Sharding};
 use crate::node::Kind;
 use crate::objective::Objective;
+use crate::orders::has_local_pipeline;
 use crate::problem::Problem;
 use crate::space::{Pruned, SearchSpace};
 use crate::tables::Tables;
@@ -74,15 +75,16 @@ impl Tree<'_, '_> {
     }
 
     /// Every pipeline of a mesh. Without a pipeline the way the state is sharded may change what a layer costs, so that
-    /// shardings are apart.
+    /// shardings are apart; with one, those whose messages between stages take another way.
     fn expand_mesh(&self, mesh: &Mesh, cutoff: f64) -> Expansion {
         let mut expansion = Expansion::default();
         let mut known: Vec<(bool, Vec<Sharding>, Option<Arc<Tables>>)> = Vec::new();
         for (pipeline, shardings) in self.space.pipelines(mesh, &mut expansion.pruned) {
             let by_layer = self.problem.runtime.memory.state.whole_gradients;
-            let size = if mesh.pp == 1 || by_layer { 1 } else { shardings.len() };
             let combines = pipeline.schedule.kind.definition().combines;
-            for group in shardings.chunks(size) {
+            let alike =
+                |a: &Sharding, b: &Sharding| mesh.pp > 1 && !by_layer && self.hops_alike(mesh, *a, *b);
+            for group in shardings.chunk_by(alike) {
                 let same = |(own, list, _): &(bool, Vec<Sharding>, _)| *own == combines && list == group;
                 let index = known.iter().position(same).unwrap_or_else(|| {
                     let tables = Tables::new(self.problem, self.units, mesh, group, pipeline.schedule);
@@ -107,10 +109,16 @@ impl Tree<'_, '_> {
         expansion
     }
 
+    /// Whether messages between stages take as long with both shardings.
+    fn hops_alike(&self, mesh: &Mesh, a: Sharding, b: Sharding) -> bool {
+        let local = |sharding| has_local_pipeline(mesh, sharding, self.problem.cluster);
+        a.rank_order == b.rank_order || local(a) == local(b)
+    }
+
     /// Whether the average rank may fit with one microbatch in flight, all state sharded and all recomputed that may be.
     #[must_use]
     pub fn average_may_fit(&self, mesh: &Mesh) -> bool {
-        let shardings = self.space.shardings(mesh);
+        let shardings = self.space.state_shardings(mesh);
         let lean =
             shardings.iter().max_by_key(|sharding| (sharding.zero_stage, Reverse(sharding.dp_replicate)));
         let Some(lean) = lean else { return false };

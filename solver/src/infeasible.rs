@@ -17,6 +17,7 @@ use cost_models::rules::ENGINES;
 use cost_models::{Optimizer, ParallelConfig, RankMemory, Recompute, Runtime, Workload};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
+use std::cmp::Reverse;
 
 /// Why no layout will do.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -150,7 +151,7 @@ fn leanest_of(problem: &Problem, units: &Units, space: &SearchSpace, mesh: &Mesh
     let sharding = space
         .shardings(mesh)
         .into_iter()
-        .max_by_key(|s| (s.zero_stage, std::cmp::Reverse(s.dp_replicate)))?;
+        .max_by_key(|s| (s.zero_stage, Reverse((s.dp_replicate, s.rank_order))))?;
     let pipelines = space.pipelines(mesh, &mut Pruned::new()).into_iter();
     let able =
         pipelines.filter(|(pipeline, legal)| pipeline.recompute == recompute && legal.contains(&sharding));

@@ -58,6 +58,7 @@ pub mod node;
 pub mod objective;
 pub mod observer;
 pub mod order_bound;
+pub mod orders;
 pub mod outside;
 pub mod pareto;
 pub mod partition;

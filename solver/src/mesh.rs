@@ -1,7 +1,7 @@
 //! The parts of a layout in the order they are chosen: degrees and microbatches, schedule and recompute, sharding.
 
 use cost_models::schedule::Schedule;
-use cost_models::{ParallelConfig, Recompute};
+use cost_models::{ParallelConfig, RankOrder, Recompute};
 
 /// The degrees of a layout that decide what a layer costs, and the microbatches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -26,13 +26,15 @@ pub struct Mesh {
     pub num_microbatches: u64,
 }
 
-/// How the state of a layout is sharded over data-parallel ranks.
+/// How the state of a layout is sharded over data-parallel ranks, and where these stand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Sharding {
     /// ZeRO stage.
     pub zero_stage: u8,
     /// Replicas of the sharded state.
     pub dp_replicate: u32,
+    /// The order ranks are numbered in.
+    pub rank_order: RankOrder,
 }
 
 /// What runs on a mesh: the schedule and what is recomputed.
@@ -49,7 +51,7 @@ pub struct Pipeline {
 }
 
 impl Mesh {
-    /// Writes the mesh into a layout; the state is sharded over all data-parallel ranks.
+    /// Writes the mesh into a layout; the state is sharded over all data-parallel ranks, numbered in the default order.
     pub fn write(&self, parallel: &mut ParallelConfig) {
         parallel.tp = self.tp;
         parallel.cp = self.cp;
@@ -58,6 +60,7 @@ impl Mesh {
         parallel.etp = self.etp;
         parallel.dp_replicate = 1;
         parallel.dp_shard = self.dp;
+        parallel.rank_order = RankOrder::default();
         parallel.sequence_parallel = self.sequence_parallel;
         parallel.micro_batch_size = self.micro_batch_size;
         parallel.num_microbatches = self.num_microbatches;
@@ -91,10 +94,14 @@ impl Pipeline {
 }
 
 impl Sharding {
+    /// No sharding, in the default order.
+    pub(crate) const NONE: Self = Self { zero_stage: 0, dp_replicate: 1, rank_order: RankOrder::DpInside };
+
     pub(crate) fn write(self, mesh: &Mesh, parallel: &mut ParallelConfig) {
         parallel.zero_stage = self.zero_stage;
         parallel.dp_replicate = self.dp_replicate;
         parallel.dp_shard = mesh.dp / self.dp_replicate.max(1);
+        parallel.rank_order = self.rank_order;
     }
 }
 

@@ -118,6 +118,17 @@ impl<'a> Problem<'a> {
                 engine.schedules.join(", ")
             ));
         }
+        let orders = self.constraints.fixed_names(crate::term::Field::RankOrder);
+        let able = |name: &&str| engine.rank_orders.iter().any(|order| order.name() == *name);
+        if !orders.is_empty() && !orders.iter().any(able) {
+            let own: Vec<&str> = engine.rank_orders.iter().map(|order| order.name()).collect();
+            faults.push(format!(
+                "{} does not number its ranks {}, but {}",
+                engine.name,
+                orders.join(" or "),
+                own.join(" or ")
+            ));
+        }
         faults.extend(self.objective.fault(self.cluster));
         if faults.is_empty() { Ok(()) } else { Err(ProblemError { faults }) }
     }

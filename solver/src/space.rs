@@ -2,18 +2,19 @@
 //!
 //! A layout is chosen in two steps. A [`Mesh`] fixes the degrees that decide what a layer costs and how many microbatches
 //! there are; a [`Pipeline`] then says which schedule runs how many chunks and what is recomputed, a [`Sharding`] where the
-//! state lives. Rules that depend on a mesh alone are checked once for all its layouts.
+//! state lives and in which order its ranks are numbered ([`crate::orders`]). Rules that depend on a mesh alone are checked once for all its layouts.
 
 use crate::choices::{recomputes, schedules};
 use crate::constraint::Constraints;
 use crate::divisors::{divisors, divisors_of_share};
 use crate::mesh::{Mesh, Pipeline, Sharding, set_schedule};
+use crate::orders::{allowed_orders, orders_of};
 use crate::term::{Field, Term};
 use cluster_profiles::Cluster;
 use cost_models::modules::ModuleChoice;
 use cost_models::rules::{Axis, Engine, Facts, RecomputeFreedom};
 use cost_models::schedule::{Schedule, ScheduleKind, ScheduleShape};
-use cost_models::{ParallelConfig, Recompute};
+use cost_models::{ParallelConfig, RankOrder, Recompute};
 use std::collections::BTreeMap;
 
 /// Layouts by the rule that excludes them.
@@ -28,6 +29,7 @@ pub struct SearchSpace<'a> {
     schedules: Vec<Schedule>,
     recomputes: Vec<Recompute>,
     freedom: RecomputeFreedom,
+    rank_orders: Vec<RankOrder>,
 }
 
 /// The meshes of a space, and the layouts that no mesh is left for.
@@ -53,13 +55,21 @@ impl<'a> SearchSpace<'a> {
         let schedules = schedules(engine, constraints);
         let recomputes = recomputes(engine, constraints, false, &[]);
         let freedom = engine.recompute;
-        Self { facts, engine, cluster, constraints, schedules, recomputes, freedom }
+        let rank_orders = allowed_orders(engine, constraints);
+        Self { facts, engine, cluster, constraints, schedules, recomputes, freedom, rank_orders }
     }
 
     /// The same where activations may wait in host memory, those of whole layers or of modules.
     #[must_use]
     pub fn with_offload(mut self, may_move: bool, modules: &[ModuleChoice]) -> Self {
         self.recomputes = recomputes(self.engine, self.constraints, may_move, modules);
+        self
+    }
+
+    /// The same in the default order of the ranks alone.
+    #[must_use]
+    pub fn in_default_order(mut self) -> Self {
+        self.rank_orders = vec![RankOrder::default()];
         self
     }
 
@@ -166,18 +176,13 @@ impl<'a> SearchSpace<'a> {
     }
 
     /// The first rule or constraint on tp, cp, pp and dp that is broken.
-    fn grid_fault(&self, scratch: &ParallelConfig, no_batch: bool) -> Option<String> {
+    fn grid_fault(&self, scratch: &mut ParallelConfig, no_batch: bool) -> Option<String> {
         if no_batch {
             return Some("M12".to_owned());
         }
         let fields = [Field::Axis(Axis::Tp), Field::Axis(Axis::Cp), Field::Axis(Axis::Pp), Field::Dp];
         let fixed = fields.iter().any(|&field| !self.constraints.allows_number(field, field.number(scratch)));
-        if fixed
-            || !self.groups_allowed(
-                scratch,
-                &[Field::Axis(Axis::Tp), Field::Axis(Axis::Cp), Field::Axis(Axis::Pp)],
-            )
-        {
+        if fixed || !self.grid_groups_allowed(scratch) {
             return Some("constraint".to_owned());
         }
         let rules = self.engine.rules.iter().filter(|rule| GRID_RULES.contains(&rule.id));
@@ -205,6 +210,17 @@ impl<'a> SearchSpace<'a> {
         self.engine.first_broken(&self.facts, scratch)
     }
 
+    /// Whether the groups of tp, cp and pp may lie as they do in some order.
+    fn grid_groups_allowed(&self, scratch: &mut ParallelConfig) -> bool {
+        let fields = [Axis::Tp, Axis::Cp, Axis::Pp].map(Field::Axis);
+        let allowed = self.rank_orders.iter().any(|&order| {
+            scratch.rank_order = order;
+            self.groups_allowed(scratch, &fields)
+        });
+        scratch.rank_order = RankOrder::default();
+        allowed
+    }
+
     fn groups_allowed(&self, parallel: &ParallelConfig, fields: &[Field]) -> bool {
         self.constraints.as_slice().iter().all(|constraint| match &constraint.term {
             Term::CrossNode(field) if fields.contains(field) => constraint.allows(parallel, self.cluster),
@@ -219,7 +235,7 @@ impl<'a> SearchSpace<'a> {
         let pipelines: usize = chunks
             .map(|vpp| if self.chooses_per_stage(mesh, vpp) { 1 } else { self.recomputes_of(mesh).count() })
             .sum();
-        (self.shardings(mesh).len() * pipelines) as u64
+        (self.orders(mesh).len() * self.state_shardings(mesh).len() * pipelines) as u64
     }
 
     /// Whether every stage may recompute what it must, independently of the others.
@@ -262,7 +278,8 @@ impl<'a> SearchSpace<'a> {
         let mut list = Vec::new();
         let mut scratch = ParallelConfig::default();
         mesh.write(&mut scratch);
-        let shardings = self.shardings(mesh);
+        let mut shardings = self.shardings(mesh);
+        let barred = self.take_barred(&mut shardings, &mut scratch);
         for schedule in self.schedules_for(mesh) {
             set_schedule(&mut scratch, &schedule.to_string());
             for vpp in self.chunk_counts(schedule, mesh) {
@@ -270,6 +287,9 @@ impl<'a> SearchSpace<'a> {
                 for (recompute, per_stage) in self.choices(mesh, vpp) {
                     let pipeline = Pipeline { schedule, vpp, recompute, per_stage };
                     pipeline.write(&mut scratch);
+                    if let Some((rule, count)) = barred {
+                        *pruned.entry(rule.to_owned()).or_default() += count;
+                    }
                     let mut legal = Vec::with_capacity(shardings.len());
                     for sharding in &shardings {
                         sharding.write(mesh, &mut scratch);
@@ -285,6 +305,26 @@ impl<'a> SearchSpace<'a> {
             }
         }
         list
+    }
+
+    /// Takes out the shardings in an order that no layout of the mesh may have: the rule, and how many.
+    fn take_barred(
+        &self,
+        shardings: &mut Vec<Sharding>,
+        scratch: &mut ParallelConfig,
+    ) -> Option<(&'static str, u64)> {
+        let before = shardings.len();
+        let mut barred = None;
+        shardings.retain(|sharding| {
+            scratch.rank_order = sharding.rank_order;
+            let broken = (!sharding.rank_order.is_default())
+                .then(|| self.engine.broken_by_order(&self.facts, scratch))
+                .flatten();
+            barred = broken.or(barred);
+            broken.is_none()
+        });
+        scratch.rank_order = RankOrder::default();
+        barred.map(|rule| (rule, (before - shardings.len()) as u64))
     }
 
     /// Whether a layout keeps every rule and constraint.
@@ -339,23 +379,37 @@ impl<'a> SearchSpace<'a> {
         }
     }
 
-    /// The ways to shard the state of a mesh. Without sharding there is nothing to replicate apart from the one group.
+    /// The orders of the ranks that cost a mesh something else.
+    fn orders(&self, mesh: &Mesh) -> &[RankOrder] {
+        orders_of(&self.rank_orders, mesh, self.cluster)
+    }
+
+    /// The ways to shard the state of a mesh, in every order of the ranks that costs something else.
     #[must_use]
     pub fn shardings(&self, mesh: &Mesh) -> Vec<Sharding> {
+        let own = self.state_shardings(mesh);
+        let of_order =
+            |&rank_order: &RankOrder| own.iter().map(move |sharding| Sharding { rank_order, ..*sharding });
+        self.orders(mesh).iter().flat_map(of_order).collect()
+    }
+
+    /// The same in the default order. Without sharding there is nothing to replicate apart from the one group.
+    #[must_use]
+    pub fn state_shardings(&self, mesh: &Mesh) -> Vec<Sharding> {
         let replicas: Vec<u32> = if self.engine.hybrid_sharding {
             divisors(mesh.dp.into()).into_iter().filter_map(|divisor| u32::try_from(divisor).ok()).collect()
         } else {
             vec![1]
         };
-        let sharded = |zero: u8| {
+        let sharded = |zero_stage: u8| {
             let shards = mesh.dp;
             let useful = replicas.iter().filter(move |&&replicas| replicas < shards || shards == 1);
-            useful.map(move |&dp_replicate| Sharding { zero_stage: zero, dp_replicate })
+            useful.map(move |&dp_replicate| Sharding { zero_stage, dp_replicate, ..Sharding::NONE })
         };
         let stages = self.engine.zero_stages.iter();
         stages
             .flat_map(|&zero| match zero {
-                0 => vec![Sharding { zero_stage: 0, dp_replicate: 1 }],
+                0 => vec![Sharding::NONE],
                 _ => sharded(zero).collect(),
             })
             .collect()

@@ -1,8 +1,10 @@
 //! One condition on a layout, as the command line writes it.
 
 use cluster_profiles::Cluster;
+use cost_models::order::RankGroup;
 use cost_models::rules::Axis;
-use cost_models::{ParallelConfig, Recompute};
+use cost_models::schedule::Schedule;
+use cost_models::{ParallelConfig, RankOrder, Recompute};
 
 /// What a condition is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -15,6 +17,8 @@ pub enum Field {
     Schedule,
     /// What is recomputed.
     Recompute,
+    /// The order of the ranks.
+    RankOrder,
 }
 
 /// A condition on a layout.
@@ -71,7 +75,7 @@ impl Field {
         fields
     };
     /// Fields with names.
-    pub const NAMES: [Self; 2] = [Self::Schedule, Self::Recompute];
+    pub const NAMES: [Self; 3] = [Self::Schedule, Self::Recompute, Self::RankOrder];
 
     /// The name it has in plans.
     #[must_use]
@@ -81,6 +85,7 @@ impl Field {
             Self::Dp => "dp",
             Self::Schedule => "schedule",
             Self::Recompute => "recompute",
+            Self::RankOrder => "rank_order",
         }
     }
 
@@ -105,7 +110,7 @@ impl Field {
         match self {
             Self::Axis(axis) => axis.get(parallel),
             Self::Dp => u64::from(parallel.dp_replicate) * u64::from(parallel.dp_shard),
-            Self::Schedule | Self::Recompute => 0,
+            Self::Schedule | Self::Recompute | Self::RankOrder => 0,
         }
     }
 
@@ -188,6 +193,9 @@ impl Term {
         match self {
             Self::Number(field, test) => test.holds(field.number(parallel)),
             Self::Name(Field::Schedule, names) => names.contains(&parallel.schedule),
+            Self::Name(Field::RankOrder, names) => {
+                names.iter().any(|name| name == parallel.rank_order.name())
+            }
             Self::Name(_, names) => names.iter().any(|name| recompute_matches(name, parallel.recompute)),
             Self::CrossNode(field) => crosses(*field, parallel, cluster),
             Self::UnequalMicroBatches => !parallel.shares.is_empty(),
@@ -222,12 +230,13 @@ fn named(field: Field, operator: &str, value: &str) -> Result<Term, String> {
     }
     let names: Vec<String> = value.split('|').map(|name| name.trim().to_owned()).collect();
     for name in &names {
-        if field == Field::Recompute {
-            name.parse::<Recompute>()
+        match field {
+            Field::RankOrder => name.parse::<RankOrder>().map(drop)?,
+            Field::Recompute => name
+                .parse::<Recompute>()
                 .map(drop)
-                .or_else(|error| if name == ANY_OFFLOAD { Ok(()) } else { Err(error) })?;
-        } else {
-            name.parse::<cost_models::schedule::Schedule>().map_err(|error| error.to_string())?;
+                .or_else(|error| if name == ANY_OFFLOAD { Ok(()) } else { Err(error) })?,
+            _ => name.parse::<Schedule>().map(drop).map_err(|error| error.to_string())?,
         }
     }
     Ok(Term::Name(field, names))
@@ -249,13 +258,13 @@ fn number(field: Field, text: &str) -> Result<u64, String> {
     Ok(value)
 }
 
-/// Whether the groups of an axis leave the NVLink domain, with ranks in the order tp, cp, dp, pp (experts: etp, ep).
+/// Whether the groups of an axis leave the NVLink domain.
 fn crosses(field: Field, parallel: &ParallelConfig, cluster: &Cluster) -> bool {
-    let (ranks, stride) = match field {
-        Field::Axis(Axis::Tp) => (parallel.tp, 1),
-        Field::Axis(Axis::Cp) => (parallel.cp, parallel.tp),
-        Field::Axis(Axis::Ep) => (parallel.ep, parallel.etp),
-        _ => (parallel.pp, (parallel.world_size() / u64::from(parallel.pp.max(1))) as u32),
+    let group = match field {
+        Field::Axis(Axis::Tp) => RankGroup::Tp,
+        Field::Axis(Axis::Cp) => RankGroup::Cp,
+        Field::Axis(Axis::Ep) => RankGroup::Ep,
+        _ => RankGroup::Pp,
     };
-    ranks > 1 && !cluster.group_shape(ranks, stride).is_local()
+    !parallel.group_shape(group, cluster.smallest_domain()).is_local()
 }

@@ -121,8 +121,7 @@ impl UnitTimes {
         let run = run_of(problem, parallel, &stages);
         let memo = Memo::default();
         let context = LayerContext { memo: Some(&memo), ..LayerContext::of(&run) };
-        let stride = problem.cluster.gpu_count() / u64::from(parallel.pp.max(1));
-        let local = stride * u64::from(parallel.pp) <= u64::from(context.fabric.domain());
+        let local = parallel.has_local_pipeline(context.fabric.domain());
         let kinds: Vec<UnitCost> =
             units.kinds().iter().map(|kind| unit_cost(&run, &context, kind.layers.clone(), local)).collect();
         let sums = |part: fn(&UnitCost) -> f64| {

@@ -8,7 +8,8 @@ use cost_models::memory::MemoryTable;
 use cost_models::model::{CustomLayer, Layer};
 use cost_models::rules::{Facts, engine};
 use cost_models::{
-    ModelSpec, Optimizer, ParallelConfig, Runtime, Stage, StageMap, TrainingRun, Workload, estimate,
+    ModelSpec, Optimizer, ParallelConfig, RankOrder, Runtime, Stage, StageMap, TrainingRun, Workload,
+    estimate,
 };
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
@@ -36,10 +37,19 @@ fn layer() -> impl Strategy<Value = Layer> {
     })
 }
 
+/// Few parameters, whose gradients travel quickly.
+fn lighten(layer: &mut Layer) {
+    if let Layer::Custom(custom) = layer {
+        custom.parameters /= 100;
+    }
+}
+
 #[derive(Debug, Clone)]
 struct Case {
     layers: Vec<Layer>,
     gpus: u64,
+    /// GPUs of a node.
+    node: u32,
     batch: u64,
     limit: f64,
 }
@@ -48,8 +58,16 @@ fn case() -> impl Strategy<Value = Case> {
     let gpus = prop::sample::select(vec![1u64, 2, 3, 4, 6, 8]);
     let batch = prop::sample::select(vec![2u64, 4, 6, 8, 12]);
     let limit = prop::sample::select(vec![12.0, 20.0, 40.0, 74.0]);
-    (prop::collection::vec(layer(), 1..=10), gpus, batch, limit)
-        .prop_map(|(layers, gpus, batch, limit)| Case { layers, gpus, batch, limit })
+    let node = prop::sample::select(vec![1u32, 2, 2, 4]);
+    let light = prop::bool::weighted(0.3);
+    (prop::collection::vec(layer(), 1..=10), gpus, node, batch, limit, light).prop_map(
+        |(mut layers, gpus, node, batch, limit, light)| {
+            if light {
+                layers.iter_mut().for_each(lighten);
+            }
+            Case { layers, gpus, node, batch, limit }
+        },
+    )
 }
 
 /// What the cases have in common.
@@ -72,8 +90,17 @@ impl World {
     }
 }
 
-fn cluster(gpus: u64) -> Cluster {
-    catalog::cluster("dgx-h100").and_then(|cluster| cluster.resized(gpus)).expect("a catalogue cluster")
+/// Small nodes on slow links, so that it matters which ranks share one; a single node where they do not fill whole ones.
+fn cluster(case: &Case) -> Cluster {
+    let mut cluster =
+        catalog::cluster("dgx-h100").and_then(|own| own.resized(8)).expect("a catalogue cluster");
+    let whole = case.gpus.is_multiple_of(case.node.into());
+    let group = &mut cluster.groups[0];
+    let gpus = if whole { case.node } else { case.gpus as u32 };
+    group.nodes = case.gpus as u32 / gpus;
+    (group.node.gpus, group.node.domain) = (gpus, gpus);
+    group.node.inter.bandwidth = group.node.inter.bandwidth * 0.1;
+    cluster
 }
 
 fn workload(batch: u64) -> Workload {
@@ -119,14 +146,15 @@ fn degrees(problem: &Problem) -> Vec<ParallelConfig> {
     for pp in divisors(facts.world) {
         let dp = facts.world / pp;
         for micro_batch_size in divisors(facts.global_batch) {
-            for (zero_stage, replicas) in
-                std::iter::once((0, 1)).chain(divisors(dp).map(|replicas| (1, replicas)))
-            {
+            let shardings = std::iter::once((0, 1)).chain(divisors(dp).map(|replicas| (1, replicas)));
+            let orders = |(zero, replicas)| RankOrder::ALL.map(|order| (zero, replicas, order));
+            for (zero_stage, replicas, rank_order) in shardings.flat_map(orders) {
                 let parallel = ParallelConfig {
                     pp: pp as u32,
                     dp_replicate: replicas as u32,
                     dp_shard: (dp / replicas) as u32,
                     zero_stage,
+                    rank_order,
                     micro_batch_size,
                     num_microbatches: facts.global_batch / (micro_batch_size * dp).max(1),
                     ..ParallelConfig::default()
@@ -183,15 +211,16 @@ impl StageCosts for Table<'_> {
     }
 }
 
-/// The best of every layout's splits, which the integer program lists by rising bound; layouts that only shard their state
-/// differently share a program.
+/// The best of every layout's splits, which the integer program lists by rising bound; layouts of one order that only shard
+/// their state differently share a program.
 fn integer_program(problem: &Problem, degrees: &[ParallelConfig]) -> Option<f64> {
     let units = Units::new(problem.model);
     let mut best: Option<f64> = None;
     let mut degrees: Vec<&ParallelConfig> =
         degrees.iter().filter(|parallel| parallel.pp as usize <= units.len()).collect();
-    degrees.sort_by_key(|parallel| (parallel.pp, parallel.micro_batch_size));
-    for group in degrees.chunk_by(|a, b| (a.pp, a.micro_batch_size) == (b.pp, b.micro_batch_size)) {
+    let kind = |parallel: &ParallelConfig| (parallel.pp, parallel.micro_batch_size, parallel.rank_order);
+    degrees.sort_by_key(|parallel| kind(parallel));
+    for group in degrees.chunk_by(|a, b| kind(a) == kind(b)) {
         let times = UnitTimes::new(problem, &units, group[0]);
         let chain = Chain {
             layers: units.len(),
@@ -246,10 +275,10 @@ fn check(cases: u32, with_integer_program: bool) {
         Config::with_cases(cases),
         proptest::test_runner::TestRng::deterministic_rng(proptest::test_runner::RngAlgorithm::ChaCha),
     );
-    let feasible = std::cell::Cell::new(0);
+    let (feasible, reordered) = (std::cell::Cell::new(0), std::cell::Cell::new(0));
     runner
         .run(&case(), |case| {
-            let (model, cluster, workload) = (world.model(&case), cluster(case.gpus), workload(case.batch));
+            let (model, cluster, workload) = (world.model(&case), cluster(&case), workload(case.batch));
             let problem = Problem {
                 memory_limit: Some(Bytes::gib(case.limit)),
                 constraints: constraints.clone(),
@@ -259,6 +288,10 @@ fn check(cases: u32, with_integer_program: bool) {
             let degrees = degrees(&problem);
             let brute = brute_force(&problem, &degrees);
             feasible.set(feasible.get() + u32::from(brute.is_some()));
+            let default: Vec<ParallelConfig> =
+                degrees.iter().filter(|own| own.rank_order.is_default()).cloned().collect();
+            let in_default = brute_force(&problem, &default);
+            reordered.set(reordered.get() + u32::from(in_default > brute));
             if brute.is_some() {
                 let found = searched(&problem);
                 prop_assert!(same(found, brute), "search {:?}, brute force {:?}", found, brute);
@@ -271,6 +304,8 @@ fn check(cases: u32, with_integer_program: bool) {
         })
         .unwrap();
     assert!(feasible.get() * 4 > cases, "only {} of {cases} cases had a plan", feasible.get());
+    let count = reordered.get();
+    assert!(count * 50 > cases, "the order of the ranks mattered in {count} of {cases} cases only");
 }
 
 #[test]

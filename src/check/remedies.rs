@@ -7,7 +7,7 @@ use cluster_profiles::{Bytes, Seconds};
 use cost_models::layerwise::LayerStrategies;
 use cost_models::schedule::Schedule;
 use cost_models::stages::default_stages;
-use cost_models::{Estimate, ParallelConfig, Recompute, StageMap, TrainingRun, rules};
+use cost_models::{Estimate, ParallelConfig, RankOrder, Recompute, StageMap, TrainingRun, rules};
 use serde::Serialize;
 use solver::Constraints;
 
@@ -150,6 +150,7 @@ fn variants(parallel: &ParallelConfig) -> Vec<ParallelConfig> {
         variants.push(with(&|p| p.ep /= 2));
     }
     variants.push(with(&|p| p.sequence_parallel = p.tp > 1));
+    variants.extend(RankOrder::ALL.map(|order| with(&|p| p.rank_order = order)));
     variants.retain(|changed| changed != parallel);
     variants
 }

@@ -1,7 +1,8 @@
 //! What any plan must satisfy, whatever the engine: its rules, and every rank on a GPU of its own.
 
 use crate::layered;
-use crate::plan::Plan;
+use crate::plan::{Plan, RankPlacement};
+use cost_models::grid;
 use cost_models::rules::Violation;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,6 +31,21 @@ fn placement(plan: &Plan) -> Vec<Violation> {
     if seats.len() != placement.ranks.len() {
         let message = "two ranks share a GPU".to_owned();
         faults.push(violation("placement-seats", message, "one rank per host and GPU"));
+    }
+    let order = plan.parallel.rank_order;
+    if placement.rank_order != order {
+        let message =
+            format!("ranks are placed in the order {}, the layout has {order}", placement.rank_order);
+        faults.push(violation("placement-order", message, "both name the same order"));
+    }
+    let elsewhere = |rank: &&RankPlacement| rank.coordinates != grid::coordinates(&plan.parallel, rank.rank);
+    if let Some(rank) = placement.ranks.iter().find(elsewhere) {
+        let message = format!("rank {} is not where the order {order} puts it on the axes", rank.rank);
+        faults.push(violation(
+            "placement-axes",
+            message,
+            "coordinates follow from the order and the degrees",
+        ));
     }
     if placement.ranks.iter().any(|rank| rank.host as usize >= placement.hosts.len()) {
         let message = "a rank sits on a host that is not listed".to_owned();

@@ -8,7 +8,7 @@ use cost_models::layerwise::LayerStrategies;
 use cost_models::rules::engine;
 use cost_models::schedule::{Schedule, ScheduleError};
 use cost_models::shares::KindShare;
-use cost_models::{ParallelConfig, Recompute, StageMap, stages};
+use cost_models::{ParallelConfig, RankOrder, Recompute, StageMap, stages};
 
 /// How the work is split.
 #[derive(Debug, Clone, Args)]
@@ -51,6 +51,9 @@ pub struct LayoutArgs {
     /// selective:MODULES/offload:MODULES (either or both, joined by +) repeats and moves modules of every layer.
     #[arg(long, default_value = "none")]
     recompute: Recompute,
+    /// The order ranks are numbered in, innermost axis first: tp-cp-ep-dp-pp or tp-cp-ep-pp-dp.
+    #[arg(long, value_name = "AXES", default_value_t)]
+    rank_order: RankOrder,
     /// Megatron's sequence parallelism (default: on with tp).
     #[arg(long, value_name = "BOOL")]
     sequence_parallel: Option<bool>,
@@ -156,6 +159,7 @@ impl LayoutArgs {
             num_microbatches: batch / per_round,
             schedule,
             recompute: self.recompute,
+            rank_order: self.rank_order,
             ..degrees
         })
     }

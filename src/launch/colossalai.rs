@@ -4,7 +4,7 @@ use super::layers::Job;
 use super::{Exported, LaunchError, LaunchFile, Launcher};
 use crate::plan::Plan;
 use cluster_profiles::Precision;
-use cost_models::{ModelSpec, Recompute, Workload};
+use cost_models::{ModelSpec, RankOrder, Recompute, Workload};
 
 /// The launcher.
 #[derive(Debug)]
@@ -104,6 +104,9 @@ fn plugin(plan: &Plan) -> String {
         fields.push(("pp_style", format!("\"{}\"", style(plan).unwrap_or("1f1b"))));
         fields.push(("num_model_chunks", p.vpp.to_string()));
         fields.push(("custom_policy", "None".to_owned()));
+        // Left to itself the plugin puts data parallelism outside the pipeline.
+        let outside = yes(p.rank_order == RankOrder::PpInside).to_owned();
+        fields.push((if p.ep == 1 { "dp_outside" } else { "moe_dp_outside" }, outside));
     }
     let (class, experts) = match p.ep {
         1 => ("HybridParallelPlugin", String::new()),

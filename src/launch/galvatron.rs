@@ -32,7 +32,7 @@ impl Launcher for Galvatron {
     }
 
     fn forbids(&self) -> &'static [&'static str] {
-        &["vpp>1", "ep>1", "zero=1", "recompute=selective"]
+        &["vpp>1", "ep>1", "zero=1", "recompute=selective", "rank_order=tp-cp-ep-pp-dp"]
     }
 
     /// Its strategy has a checkpoint flag per layer.

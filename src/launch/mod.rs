@@ -24,12 +24,14 @@ pub use given::{Given, Question, ReadError, nearest_divisors, nearest_values, no
 
 use crate::offload;
 use crate::plan::Plan;
-use cost_models::rules::RecomputeFreedom;
+use cost_models::rules::{RecomputeFreedom, engine};
 use cost_models::runtime::RuntimeFacts;
 use cost_models::{ModelSpec, ParallelConfig, Recompute, Runtime, RuntimeError, Workload};
 use document::Document;
 use flags::FlagSet;
 use layers::{Job, Layer, Seats, Start};
+use solver::Constraints;
+use solver::term::Field;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use thiserror::Error;
@@ -239,6 +241,7 @@ pub fn folder(
         held.push("strategies by layer".to_owned());
     }
     held.extend(unequal(plan));
+    held.extend(numbered_otherwise(plan, launcher));
     let (Ok(seats), Ok(exported), true) = (&seats, &exported, held.is_empty()) else {
         let own = exported.err().map(|error| error.reasons).unwrap_or_default();
         let mut reasons: Vec<String> = own.into_iter().chain(seats.err().unwrap_or_default()).collect();
@@ -283,6 +286,18 @@ fn unequal(plan: &Plan) -> Option<String> {
              by itself finds its size in `placement.ranks` of the plan)"
         )
     })
+}
+
+/// An order of the ranks that the launcher does not have, where it makes a difference.
+fn numbered_otherwise(plan: &Plan, launcher: &dyn Launcher) -> Option<String> {
+    let parallel = &plan.parallel;
+    let none: [&str; 0] = [];
+    let barred = Constraints::parse(&none, launcher.forbids()).unwrap_or_default();
+    let orders = engine(launcher.runtime()).rank_orders.iter().map(|order| order.name());
+    let own: Vec<&str> = orders.filter(|name| barred.allows_name(Field::RankOrder, name)).collect();
+    let lacks = !own.contains(&parallel.rank_order.name());
+    (lacks && parallel.pp > 1 && parallel.dp() > 1)
+        .then(|| format!("ranks in the order {} (it numbers them {})", parallel.rank_order, own.join(" or ")))
 }
 
 /// The launcher called `name`.

@@ -4,6 +4,7 @@
 use crate::plan::Plan;
 use cluster_profiles::Bytes;
 use cost_models::RankMemory;
+use cost_models::grid::RankGrid;
 
 /// Name of the script.
 pub const NAME: &str = "verify_memory.py";
@@ -96,6 +97,6 @@ fn ranks(plan: &Plan) -> Vec<(u64, &RankMemory)> {
         memory.first().into_iter().chain(memory.last()).chain(fullest).collect();
     ranks.sort_by_key(|rank| rank.rank);
     ranks.dedup_by_key(|rank| rank.rank);
-    let per_stage = plan.parallel.world_size() / u64::from(plan.parallel.pp.max(1));
-    ranks.into_iter().map(|rank| (u64::from(rank.rank) * per_stage, rank)).collect()
+    let grid = RankGrid::of(&plan.parallel);
+    ranks.into_iter().map(|rank| (grid.rank(rank.rank.into(), 0), rank)).collect()
 }

@@ -6,6 +6,7 @@
 
 use crate::plan::{Plan, RankPlacement};
 use cluster_profiles::{Bytes, Seconds};
+use cost_models::grid::RankGrid;
 use cost_models::model::Sharding;
 use cost_models::sharding::{Residence, State, StateFormats, StateShards, data_residence};
 use cost_models::{ModelSpec, ParallelConfig};
@@ -118,7 +119,7 @@ fn slices(plan: &Plan, seat: &RankPlacement) -> Slices {
     let shard = u64::from(at.dp) % shards;
     let (index, count) =
         if over_context { (shard * cp + u64::from(at.cp), shards * cp) } else { (shard, shards) };
-    let inside = seat.rank % (parallel.world_size() / u64::from(parallel.pp.max(1))).max(1);
+    let (_, inside) = RankGrid::of(parallel).place(seat.rank);
     let (ep, etp) = (u64::from(parallel.ep.max(1)), u64::from(parallel.etp.max(1)));
     let expert_shards = (u64::from(parallel.expert_dp()) / u64::from(parallel.dp_replicate.max(1))).max(1);
     let expert = Slice::ALL.piece(u64::from(at.ep), ep).piece(inside % etp, etp);

@@ -1,6 +1,7 @@
 //! Why a plan is what it is: where the step goes, what fills the memory, what lost, what it rests on.
 
 use super::number::{gib, seconds, signed, significant};
+use super::rank_order::{self, OrderCost, order_cost};
 use super::summary::{degrees, heaviest, strategies};
 use crate::plan::Plan;
 use crate::replan::{Moved, movement};
@@ -56,6 +57,9 @@ pub struct Differences {
     pub parallel: Vec<Difference>,
     /// Step time of the second over that of the first, less one.
     pub slower: f64,
+    /// What the order of the ranks alone costs, where they differ in it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rank_order: Option<OrderCost>,
     /// Seconds by kind: second less first, largest change first.
     pub time: Vec<(&'static str, Seconds)>,
     /// Bytes by term on the heaviest rank: second less first, largest change first.
@@ -175,6 +179,7 @@ pub fn difference(first: &Plan, second: &Plan) -> Differences {
     Differences {
         parallel: all_axes(first, second),
         slower: second.estimate.step_time_seconds / first.estimate.step_time_seconds - 1.0,
+        rank_order: order_cost(first, second),
         time,
         memory,
         moved: moved(first, second),
@@ -208,7 +213,10 @@ fn all_axes(first: &Plan, second: &Plan) -> Vec<Difference> {
 #[must_use]
 pub fn axes(first: &ParallelConfig, second: &ParallelConfig) -> Vec<Difference> {
     let values = |parallel: &ParallelConfig| match serde_json::to_value(parallel) {
-        Ok(serde_json::Value::Object(map)) => map,
+        Ok(serde_json::Value::Object(mut map)) => {
+            map.insert("rank_order".to_owned(), parallel.rank_order.name().into());
+            map
+        }
         _ => serde_json::Map::new(),
     };
     let (first, second) = (values(first), values(second));
@@ -244,6 +252,7 @@ pub fn difference_text(first: &Plan, second: &Plan) -> String {
     for axis in &differences.parallel {
         let _ = writeln!(out, "  {:<18} {} -> {}", axis.name, axis.first, axis.second);
     }
+    out.extend(differences.rank_order.as_ref().map(rank_order::line));
     out.push_str("\nTime, second less first:\n");
     for (name, time) in differences.time.iter().filter(|(_, time)| time.get() != 0.0) {
         let sign = if time.get() < 0.0 { '-' } else { '+' };

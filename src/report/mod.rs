@@ -8,6 +8,7 @@ pub mod infeasible;
 pub mod number;
 pub mod pareto;
 pub mod profile;
+pub mod rank_order;
 pub mod shares;
 pub mod simulation;
 pub mod study_text;

@@ -134,6 +134,9 @@ pub fn degrees(parallel: &ParallelConfig) -> String {
         parts.push(parallel.schedule.clone());
     }
     parts.push(format!("recompute {}", parallel.recompute));
+    if !parallel.rank_order.is_default() {
+        parts.push(format!("ranks {}", parallel.rank_order));
+    }
     parts.join("   ")
 }
 

@@ -5,7 +5,7 @@ use crate::comm::Fabric;
 use crate::layer_cost::{LayerContext, measured};
 use crate::model::Layer;
 use crate::offload::shared_rate;
-
+use crate::order::RankGroup;
 use crate::run::TrainingRun;
 use crate::runtime::AttentionKernel;
 use crate::step::host_optimizer::HOST_MEMORY_BANDWIDTH;
@@ -58,8 +58,8 @@ pub(super) fn bases(run: &TrainingRun) -> Vec<(&'static str, &'static str, Strin
             ("analytic", group.node.inter.source.clone())
         }
     };
-    let collective = |ops: &[Collective], ranks: u32, stride: u32| {
-        let shape = run.cluster.group_shape(ranks.max(1), stride.max(1));
+    let collective = |ops: &[Collective], group: RankGroup| {
+        let shape = parallel.group_shape(group, run.cluster.smallest_domain());
         let measured = ops.iter().find_map(|op| run.cluster.measured_collective(*op, shape));
         measured
             .map(|m| (word(m.provenance.basis), m.provenance.from.clone()))
@@ -75,10 +75,10 @@ pub(super) fn bases(run: &TrainingRun) -> Vec<(&'static str, &'static str, Strin
     let reductions = [Collective::AllReduce, Collective::ReduceScatter];
     let gathers = [Collective::AllGather, Collective::AllToAll];
     let groups = [
-        ("tp", collective(&reductions, parallel.tp, 1)),
-        ("cp", collective(&gathers, parallel.cp, parallel.tp)),
-        ("ep", collective(&[Collective::AllToAll], parallel.ep, parallel.etp)),
-        ("dp", collective(&reductions, parallel.dp().saturating_mul(parallel.cp), parallel.tp)),
+        ("tp", collective(&reductions, RankGroup::Tp)),
+        ("cp", collective(&gathers, RankGroup::Cp)),
+        ("ep", collective(&[Collective::AllToAll], RankGroup::Ep)),
+        ("dp", collective(&reductions, RankGroup::Data)),
     ];
     bases.extend(groups.into_iter().map(|(kind, (word, from))| (kind, word, from)));
     bases.extend([

@@ -4,6 +4,7 @@ use super::memo::Memo;
 use crate::comm::Fabric;
 use crate::compute::Format;
 use crate::model::ModelSpec;
+use crate::order::RankGroup;
 use crate::parallel::ParallelConfig;
 use crate::run::TrainingRun;
 use crate::runtime::{
@@ -102,7 +103,7 @@ impl<'a> LayerContext<'a> {
         };
         let (seq, batch) = (workload.seq_len as f64, parallel.micro_batch_size as f64);
         let domain = site.map_or_else(|| cluster.smallest_domain(), |site| site.domain);
-        let group = |ranks: u32, stride: u32| GroupShape::within(domain, ranks.max(1), stride.max(1));
+        let group = |group: RankGroup| parallel.group_shape(group, domain);
         let fabric = match (nodes, site) {
             (Some(nodes), Some(site)) => {
                 Fabric::of_group(cluster, nodes, &runtime.shared).with_intra(site.intra)
@@ -125,10 +126,10 @@ impl<'a> LayerContext<'a> {
             ep: f64::from(parallel.ep.max(1)),
             etp: f64::from(parallel.etp.max(1)),
             sequence_shards: if parallel.sequence_parallel { f64::from(parallel.tp.max(1)) } else { 1.0 },
-            tp_group: group(parallel.tp, 1),
-            cp_group: group(parallel.cp, parallel.tp),
-            ep_group: group(parallel.ep, parallel.etp),
-            etp_group: group(parallel.etp, 1),
+            tp_group: group(RankGroup::Tp),
+            cp_group: group(RankGroup::Cp),
+            ep_group: group(RankGroup::Ep),
+            etp_group: group(RankGroup::Etp),
             imbalance: workload.expert_imbalance.max(1.0),
             pipelined: parallel.pp > 1,
             combined: combines(&parallel.schedule),

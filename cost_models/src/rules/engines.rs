@@ -1,8 +1,10 @@
 //! What every engine can do, and the rules it sets. A new engine is an entry here.
 
+use super::orders::*;
 use super::pipeline::*;
 use super::rule::Rule;
 use super::sizes::*;
+use crate::order::RankOrder;
 use crate::schedule::{GroupRule, Schedule};
 
 /// How freely an engine deals out layers over stages.
@@ -62,6 +64,8 @@ pub struct Engine {
     /// Whether the ranks of a data-parallel group may have micro batches of different sizes: where the training loop feeds every
     /// rank by itself, and no collective carries activations between these ranks.
     pub unequal_micro_batches: bool,
+    /// Orders its ranks may be numbered in, the one plans have by default first.
+    pub rank_orders: &'static [RankOrder],
     /// Its rules.
     pub rules: &'static [&'static Rule],
 }
@@ -102,6 +106,7 @@ const EVEN_RULES: Rules = rules![
 
 const MEGATRON_RULES: Rules = rules![
     EXPERT_WORLD,
+    EXPERTS_BESIDE_PIPELINE,
     HEADS,
     CONTEXT,
     EXPERTS,
@@ -156,6 +161,7 @@ const COLOSSAL_RULES: Rules = rules![
     INTERLEAVED_GROUPS,
     STAGES,
     PIPELINE_ZERO,
+    EXPERTS_INSIDE_PIPELINE,
 ];
 
 const GALVATRON_RULES: Rules =
@@ -195,6 +201,7 @@ const BASE: Engine = Engine {
     hybrid_sharding: false,
     layerwise: false,
     unequal_micro_batches: false,
+    rank_orders: &[RankOrder::DpInside],
     rules: FORK_RULES,
 };
 
@@ -209,6 +216,7 @@ pub const ENGINES: &[Engine] = &[
         expert: true,
         expert_tensor: true,
         hybrid_sharding: true,
+        rank_orders: &RankOrder::ALL,
         rules: MEGATRON_RULES,
         ..BASE
     },
@@ -325,6 +333,7 @@ pub const ENGINES: &[Engine] = &[
         stages: StageFreedom::Listed,
         recompute: RecomputeFreedom::PerStage,
         expert: true,
+        rank_orders: &RankOrder::ALL,
         rules: COLOSSAL_RULES,
         ..BASE
     },
@@ -355,6 +364,7 @@ const WITHOUT_LIMITS: Engine = Engine {
     expert: true,
     expert_tensor: true,
     hybrid_sharding: true,
+    rank_orders: &RankOrder::ALL,
     rules: MEGATRON_RULES,
     ..BASE
 };

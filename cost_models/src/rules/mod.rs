@@ -18,6 +18,7 @@
 
 mod engines;
 mod facts;
+mod orders;
 mod pipeline;
 mod rule;
 mod sizes;
@@ -40,6 +41,13 @@ impl Engine {
             return Some(rule.id);
         }
         self.first_missing(parallel).map(|missing| missing.id)
+    }
+
+    /// The first rule about the order of the ranks that a layout breaks, whatever its pipeline and sharding.
+    #[must_use]
+    pub fn broken_by_order(&self, facts: &Facts, parallel: &ParallelConfig) -> Option<&'static str> {
+        let own = self.rules.iter().filter(|rule| orders::IDS.contains(&rule.id));
+        own.into_iter().find(|rule| !(rule.holds)(facts, parallel)).map(|rule| rule.id)
     }
 
     /// Whether a layout keeps every rule.
@@ -158,6 +166,15 @@ const MISSING: &[Missing] = &[
         what: "micro batches of different sizes in a data-parallel group",
         used: |engine, p| !engine.unequal_micro_batches && !p.shares.is_empty(),
         hint: |_| Some("one micro batch for all ranks works; fsdp1 and fsdp2 have different ones".to_owned()),
+    },
+    Missing {
+        id: "E12",
+        what: "such an order of the ranks",
+        used: |engine, p| !engine.rank_orders.contains(&p.rank_order),
+        hint: |engine| {
+            let orders: Vec<&str> = engine.rank_orders.iter().map(|order| order.name()).collect();
+            Some(format!("rank_order {} works", orders.join(" or ")))
+        },
     },
 ];
 

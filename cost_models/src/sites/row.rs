@@ -2,9 +2,11 @@
 
 use super::network::Network;
 use super::{AxisWays, HopWay, Site, Way, speed, worse};
+use crate::grid::RankGrid;
+use crate::order::RankGroup;
 use crate::parallel::ParallelConfig;
 use cluster_profiles::topology::{HostId, Tier};
-use cluster_profiles::{BytesPerSecond, Gpu, GroupShape};
+use cluster_profiles::{BytesPerSecond, Gpu};
 
 /// Hosts from which on their slowest way is read off the tiers they use, not off every pair.
 const MANY: usize = 64;
@@ -30,17 +32,24 @@ impl Row<'_, '_> {
         self.network.topology().hosts()[host].domain
     }
 
+    /// The places that the ranks of a pipeline rank stand on, each once, in rising order.
+    fn places(&self, grid: &RankGrid, rank: u64) -> Vec<usize> {
+        let (block, ranks) = (grid.block(), grid.stage_ranks());
+        let mut places: Vec<usize> = Vec::new();
+        for first in (0..ranks).step_by(usize::try_from(block).unwrap_or(usize::MAX)) {
+            let first = grid.rank(rank, first);
+            let own = self.place_of(first)..self.place_of(first + block - 1) + 1;
+            places.extend(own.filter(|place| *place < self.hosts.len()));
+        }
+        places.dedup();
+        places
+    }
+
     pub(super) fn site(&mut self, parallel: &ParallelConfig, rank: u32) -> Site {
-        let size = parallel.world_size() / u64::from(parallel.pp);
-        let ranks = u64::from(rank) * size..u64::from(rank + 1) * size;
-        let places = self.place_of(ranks.start)..self.place_of(ranks.end.saturating_sub(1)) + 1;
+        let grid = RankGrid::of(parallel);
         let network = self.network;
-        let chosen: Vec<usize> = self.hosts
-            [places.start.min(self.hosts.len())..places.end.min(self.hosts.len())]
-            .iter()
-            .copied()
-            .flatten()
-            .collect();
+        let places = self.places(&grid, rank.into());
+        let chosen: Vec<usize> = places.into_iter().filter_map(|place| self.hosts[place]).collect();
         let groups = &network.cluster().groups;
         let group_of = |host: &usize| network.topology().hosts()[*host].group;
         let by = |less: &dyn Fn(&Gpu) -> f64| {
@@ -64,32 +73,30 @@ impl Row<'_, '_> {
         let domain = chosen.iter().map(own_domain).min().unwrap_or(nominal.domain).max(1);
         let intra = chosen.iter().map(|host| network.path(*host, *host).bandwidth);
         let intra = intra.reduce(BytesPerSecond::min).unwrap_or(nominal.intra.bandwidth);
-        let shards = parallel.dp_shard * parallel.cp;
-        let experts = parallel.ep * parallel.etp;
-        let expert_shards = (parallel.expert_dp().max(1) / parallel.dp_replicate.max(1)).max(1);
-        let mut way = |count: u32, stride: u32| self.axis(ranks.clone(), domain, count, stride);
+        let mut way = |group: RankGroup| {
+            let crosses = !parallel.group_shape(group, domain).is_local();
+            crosses.then(|| self.axis(&grid, rank.into(), group.inside(parallel)))
+        };
         let ways = AxisWays {
-            tp: way(parallel.tp, 1),
-            cp: way(parallel.cp, parallel.tp),
-            ep: way(parallel.ep, parallel.etp),
-            etp: way(parallel.etp, 1),
-            dense: way(shards, parallel.tp),
-            expert: way(expert_shards, experts),
-            replicate: way(parallel.dp_replicate, parallel.tp * shards),
+            tp: way(RankGroup::Tp),
+            cp: way(RankGroup::Cp),
+            ep: way(RankGroup::Ep),
+            etp: way(RankGroup::Etp),
+            dense: way(RankGroup::Shards),
+            expert: way(RankGroup::ExpertShards),
+            replicate: way(RankGroup::Replicas),
         };
         Site { group, smallest, domain, intra, ways }
     }
 
-    /// The slowest way of the groups of an axis inside the ranks of a stage.
-    fn axis(&mut self, ranks: std::ops::Range<u64>, domain: u32, count: u32, stride: u32) -> Option<Way> {
-        if count <= 1 || GroupShape::within(domain, count, stride).is_local() {
-            return None;
-        }
+    /// The slowest way of groups of `count` ranks, `stride` apart among the ranks of a stage.
+    fn axis(&mut self, grid: &RankGrid, rank: u64, [count, stride]: [u32; 2]) -> Way {
         let (count, stride) = (u64::from(count), u64::from(stride.max(1)));
+        let size = grid.stage_ranks();
         let mut sets: Vec<Vec<usize>> = Vec::new();
-        for first in ranks.clone().filter(|rank| (rank - ranks.start) % (count * stride) < stride) {
-            let members = (0..count).map(|index| first + index * stride).filter(|rank| *rank < ranks.end);
-            let mut set: Vec<usize> = members.map(|rank| self.place_of(rank)).collect();
+        for first in (0..size).filter(|index| index % (count * stride) < stride) {
+            let members = (0..count).map(|index| first + index * stride).filter(|index| *index < size);
+            let mut set: Vec<usize> = members.map(|index| self.place_of(grid.rank(rank, index))).collect();
             set.dedup();
             if sets.last() != Some(&set) {
                 sets.push(set);
@@ -113,7 +120,7 @@ impl Row<'_, '_> {
                 }
             }
         }
-        Some(slowest.unwrap_or(self.best))
+        slowest.unwrap_or(self.best)
     }
 
     /// The slowest way of many hosts of different domains, in linear time; none where single ways are known.
@@ -128,12 +135,12 @@ impl Row<'_, '_> {
     }
 
     pub(super) fn hop(&mut self, parallel: &ParallelConfig, rank: u32) -> HopWay {
-        let size = parallel.world_size() / u64::from(parallel.pp);
-        let (from, to) = (u64::from(rank) * size, u64::from((rank + 1) % parallel.pp) * size);
+        let grid = RankGrid::of(parallel);
+        let (from, to) = (u64::from(rank), u64::from((rank + 1) % parallel.pp));
         let mut slowest: Option<Way> = None;
         let mut known = (usize::MAX, usize::MAX);
-        for place in 0..size {
-            let pair = (self.place_of(from + place), self.place_of(to + place));
+        for index in 0..grid.stage_ranks() {
+            let pair = (self.place_of(grid.rank(from, index)), self.place_of(grid.rank(to, index)));
             if pair.0 == pair.1 || pair == known {
                 continue;
             }

@@ -3,6 +3,7 @@
 use super::stages::StageCosts;
 use crate::comm::{Collective, Fabric, Way};
 use crate::layer_cost::{LayerContext, LayerCost, RankParameters};
+use crate::order::RankGroup;
 use crate::run::TrainingRun;
 use crate::sites::Site;
 use cluster_profiles::{Bytes, GroupShape, Seconds};
@@ -49,17 +50,12 @@ impl Groups {
         let parallel = run.parallel;
         let domain = site.map_or_else(|| run.cluster.smallest_domain(), |site| site.domain);
         let ways = site.map(|site| site.ways).unwrap_or_default();
-        let group = |ranks: u32, stride: u32, way: Option<Way>| Group {
-            shape: GroupShape::within(domain, ranks.max(1), stride.max(1)),
-            way,
-        };
-        let shard = parallel.dp_shard * parallel.cp;
-        let expert_ranks = parallel.ep * parallel.etp;
-        let sharded_experts = parallel.expert_dp().max(1) / parallel.dp_replicate.max(1);
+        let group =
+            |group: RankGroup, way: Option<Way>| Group { shape: parallel.group_shape(group, domain), way };
         Self {
-            dense: group(shard, parallel.tp, ways.dense),
-            expert: group(sharded_experts, expert_ranks, ways.expert),
-            replicate: group(parallel.dp_replicate, parallel.tp * shard, ways.replicate),
+            dense: group(RankGroup::Shards, ways.dense),
+            expert: group(RankGroup::ExpertShards, ways.expert),
+            replicate: group(RankGroup::Replicas, ways.replicate),
         }
     }
 }

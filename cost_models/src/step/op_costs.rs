@@ -75,8 +75,7 @@ fn site_hop(run: &TrainingRun, sites: &Sites, pair: &[StageCost], share: f64) ->
 }
 
 fn even_hops(run: &TrainingRun, fabric: &Fabric, stages: &StageCosts, share: f64) -> Vec<Hop> {
-    let stride = run.cluster.gpu_count() / u64::from(run.parallel.pp.max(1));
-    let local = stride * u64::from(run.parallel.pp) <= u64::from(fabric.domain());
+    let local = run.parallel.has_local_pipeline(fabric.domain());
     let count = stages.stages.len().saturating_sub(1);
     let hop = |stage: &StageCost| {
         let latency = fabric.send(Bytes(stage.output.get() * share), local).get();

@@ -76,7 +76,7 @@ impl Part<'_> {
 
     /// The smallest message between stages.
     fn least_output(&self, alone: &Problem, mesh: &Mesh) -> Bytes {
-        let parallel = mesh.sharded(Sharding { zero_stage: 0, dp_replicate: 1 });
+        let parallel = mesh.sharded(Sharding::NONE);
         let stages = StageMap(Vec::new());
         let run = run_of(alone, &parallel, &stages);
         let context = LayerContext::of(&run);

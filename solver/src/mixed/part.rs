@@ -85,7 +85,7 @@ impl<'a> Part<'a> {
             kinds,
             ids,
             network,
-            space: space_of(problem),
+            space: space_of(problem).in_default_order(),
             alone: kinds.iter().enumerate().map(alone).collect(),
             far: far(kinds, network),
             deals: Mutex::default(),
@@ -131,7 +131,7 @@ impl<'a> Part<'a> {
 
     /// Times of every kind. No sharding has shorter ones.
     pub fn times(&self, mesh: &Mesh) -> Vec<UnitTimes> {
-        let parallel = mesh.sharded(Sharding { zero_stage: 0, dp_replicate: 1 });
+        let parallel = mesh.sharded(Sharding::NONE);
         self.alone.iter().map(|alone| UnitTimes::new(alone, self.units, &parallel)).collect()
     }
 

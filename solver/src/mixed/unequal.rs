@@ -136,8 +136,7 @@ impl Part<'_> {
     pub fn unequal_bound(&self, mesh: &Mesh) -> f64 {
         let grid = Grid::new(self, mesh);
         let work = |kind: &Kind, size: u64| {
-            let parallel =
-                Mesh { micro_batch_size: size, ..*mesh }.sharded(Sharding { zero_stage: 0, dp_replicate: 1 });
+            let parallel = Mesh { micro_batch_size: size, ..*mesh }.sharded(Sharding::NONE);
             let layers = works(&self.alone[kind.index], self.units, &parallel, &Memo::default());
             layers.iter().map(|(count, seconds)| f64::from(*count) * seconds).sum()
         };
@@ -151,8 +150,7 @@ impl Part<'_> {
         let grid = Grid::new(self, mesh);
         let mut best = Best { cutoff, found: Found::default(), pipeline: None };
         let of_size = |kind: &Kind, size: u64| {
-            let parallel =
-                Mesh { micro_batch_size: size, ..*mesh }.sharded(Sharding { zero_stage: 0, dp_replicate: 1 });
+            let parallel = Mesh { micro_batch_size: size, ..*mesh }.sharded(Sharding::NONE);
             UnitTimes::new(&self.alone[kind.index], self.units, &parallel)
         };
         let times = grid.table(of_size);
@@ -258,7 +256,7 @@ impl<'g, 'a> Grid<'g, 'a> {
         let part = self.part;
         let (zeros, recomputes) = (part.space.engine().zero_stages.iter(), part.space.recomputes());
         // More replicas of the state hold more of it.
-        let shardings = zeros.map(|&zero_stage| Sharding { zero_stage, dp_replicate: 1 });
+        let shardings = zeros.map(|&zero_stage| Sharding { zero_stage, ..Sharding::NONE });
         let layouts = shardings.flat_map(|sharding| {
             let parallel = self.mesh.sharded(sharding);
             recomputes.iter().map(move |&recompute| ParallelConfig { recompute, ..parallel.clone() })

@@ -6,7 +6,9 @@ use crate::times::run_of;
 use cluster_profiles::topology::{HostId, Path, Topology};
 use cluster_profiles::{Cluster, Seconds};
 use cost_models::comm::{Fabric, Way};
+use cost_models::grid::RankGrid;
 use cost_models::layer_cost::{LayerContext, PassCost, layer_cost};
+use cost_models::order::RankGroup;
 use cost_models::step::StageCosts;
 use cost_models::{ParallelConfig, StageMap};
 use rayon::prelude::*;
@@ -184,14 +186,14 @@ impl Traffic {
 struct InnerAxis {
     /// Its part of a pass.
     part: fn(&PassCost) -> Seconds,
-    /// Ranks of a group and how far they are apart.
-    shape: fn(&ParallelConfig) -> (u32, u32),
+    /// Its groups.
+    group: RankGroup,
 }
 
 const INNER_AXES: [InnerAxis; 3] = [
-    InnerAxis { part: |cost| cost.tp, shape: |parallel| (parallel.tp, 1) },
-    InnerAxis { part: |cost| cost.cp, shape: |parallel| (parallel.cp, parallel.tp) },
-    InnerAxis { part: |cost| cost.ep, shape: |parallel| (parallel.ep, parallel.etp) },
+    InnerAxis { part: |cost| cost.tp, group: RankGroup::Tp },
+    InnerAxis { part: |cost| cost.cp, group: RankGroup::Cp },
+    InnerAxis { part: |cost| cost.ep, group: RankGroup::Ep },
 ];
 
 /// One layout on a cluster, for making demands.
@@ -199,9 +201,10 @@ struct Maker<'a, 'p> {
     problem: &'a Problem<'p>,
     parallel: &'a ParallelConfig,
     stages: &'a StageMap,
+    grid: RankGrid,
     paths: Vec<Path>,
     hosts: usize,
-    node: usize,
+    node: u64,
 }
 
 impl Demands {
@@ -229,7 +232,8 @@ impl Demands {
             .collect::<Option<Vec<Path>>>()?;
         let cluster = even_twin(problem.cluster, None);
         let problem = &Problem { cluster: &cluster, ..problem.clone() };
-        let maker = Maker { problem, parallel, stages, paths, hosts: members.len(), node };
+        let grid = RankGrid::of(parallel);
+        let maker = Maker { problem, parallel, stages, grid, paths, hosts: members.len(), node: node as u64 };
         let demands = maker.demands(world / node)?;
         Some(Self { members, ..demands })
     }
@@ -294,17 +298,19 @@ impl Maker<'_, '_> {
         self.paths.iter().map(value).collect()
     }
 
-    /// Slots of ranks `first, first + stride, ...`, each once.
-    fn slots_of(&self, first: usize, stride: usize, ranks: usize) -> Vec<usize> {
-        let mut slots: Vec<usize> = (0..ranks).map(|index| (first + index * stride) / self.node).collect();
+    /// The slot of a rank of a pipeline rank.
+    const fn slot(&self, pipeline_rank: u64, index: u64) -> usize {
+        (self.grid.rank(pipeline_rank, index) / self.node) as usize
+    }
+
+    /// Slots of ranks `first, first + stride, ...` of a pipeline rank, each once.
+    fn slots_of(&self, pipeline_rank: u64, first: u64, stride: u64, ranks: u64) -> Vec<usize> {
+        let slot = |index: u64| self.slot(pipeline_rank, first + index * stride);
+        let mut slots: Vec<usize> = (0..ranks).map(slot).collect();
         slots.dedup();
         slots.sort_unstable();
         slots.dedup();
         slots
-    }
-
-    fn stage_ranks(&self) -> usize {
-        (self.parallel.world_size() / u64::from(self.parallel.pp)) as usize
     }
 
     /// Every stage reduces its gradients over all its hosts; the last one ready is waited for.
@@ -324,7 +330,7 @@ impl Maker<'_, '_> {
                     known.push((share, tables.len() - 1));
                     tables.len() - 1
                 });
-            let slots = self.slots_of(rank * self.stage_ranks(), 1, self.stage_ranks());
+            let slots = self.slots_of(rank as u64, 0, 1, self.grid.stage_ranks());
             groups.push(Group { slots, table });
         }
         groups.retain(|group| group.slots.len() > 1 && self.parallel.dp() * self.parallel.cp > 1);
@@ -336,12 +342,14 @@ impl Maker<'_, '_> {
 
     /// Groups of an axis that span hosts, for all microbatches of a step.
     fn inside_stages(&self, axis: &InnerAxis, traffic: &mut Vec<Traffic>, tables: &mut Vec<Vec<f64>>) {
-        let (ranks, stride) = (axis.shape)(self.parallel);
-        let (ranks, stride) = (ranks as usize, stride as usize);
-        let world = self.parallel.world_size() as usize;
-        let block = ranks * stride;
-        let firsts = (0..world).filter(|rank| rank % block < stride);
-        let mut slots: Vec<Vec<usize>> = firsts.map(|first| self.slots_of(first, stride, ranks)).collect();
+        let [ranks, stride] = axis.group.inside(self.parallel).map(|number| u64::from(number.max(1)));
+        let row = ranks * stride;
+        let stage = self.grid.stage_ranks();
+        let firsts = (0..stage).filter(|index| index % row < stride);
+        let ranks_of = |first| (0..u64::from(self.parallel.pp)).map(move |rank| (rank, first));
+        let groups = firsts.flat_map(ranks_of);
+        let mut slots: Vec<Vec<usize>> =
+            groups.map(|(rank, first)| self.slots_of(rank, first, stride, ranks)).collect();
         slots.retain(|slots| slots.len() > 1);
         slots.sort_unstable();
         slots.dedup();
@@ -381,10 +389,9 @@ impl Maker<'_, '_> {
     /// chunk, in 1F1B once more for every p microbatches (SCHEDULES, section 2).
     fn pipeline(&self, traffic: &mut Vec<Traffic>, tables: &mut Vec<Vec<f64>>) {
         let parallel = self.parallel;
-        let stage = self.stage_ranks();
-        let places = (0..stage).map(|place| {
+        let places = (0..self.grid.stage_ranks()).map(|index| {
             let mut slots: Vec<usize> =
-                (0..parallel.pp as usize).map(|rank| (rank * stage + place) / self.node).collect();
+                (0..u64::from(parallel.pp)).map(|rank| self.slot(rank, index)).collect();
             slots.dedup();
             slots
         });

@@ -13,13 +13,16 @@ use super::seating::Seating;
 use crate::certificate::Certificate;
 use crate::leaf::Candidate;
 use crate::observer::{Observer, Patience, Progress};
+use crate::orders::orders_differ;
 use crate::problem::{Problem, ProblemError};
 use crate::search::Found;
 use crate::solution::{Alternative, Outcome, Solution};
-use crate::solve::{answer, find};
+use crate::solve::{answer, find, space_of};
+use crate::space::SearchSpace;
 use cluster_profiles::{Cluster, Seconds};
+use cost_models::order::GridSizes;
 use cost_models::sites::Network;
-use cost_models::{ParallelConfig, estimate};
+use cost_models::{ParallelConfig, RankOrder, estimate};
 use rayon::prelude::*;
 use std::time::Instant;
 
@@ -68,7 +71,7 @@ pub fn solve(
         find(&pessimistic, observer, patience.share(0.5).deadline, f64::INFINITY).1
     };
     let bound = first.bound;
-    let search = Search { problem, network: &network, patience };
+    let search = Search { problem, network: &network, space: space_of(problem), patience };
     let placed = search.place_all(&first.best, &second.best);
     search.answer(placed, bound, &first)
 }
@@ -76,6 +79,7 @@ pub fn solve(
 struct Search<'a, 'p> {
     problem: &'a Problem<'p>,
     network: &'a Network<'a>,
+    space: SearchSpace<'a>,
     patience: Patience<'a>,
 }
 
@@ -90,7 +94,8 @@ impl Search<'_, '_> {
                 if enough || (number > 0 && self.patience.is_over()) {
                     break;
                 }
-                let more = batch.par_iter().map(|candidate| self.place(candidate, true));
+                let ordered: Vec<Candidate> = batch.iter().flat_map(|own| self.in_all_orders(own)).collect();
+                let more = ordered.par_iter().map(|candidate| self.place(candidate, true));
                 placed.extend(more.collect::<Vec<_>>().into_iter().flatten());
                 self.report(&placed, first);
             }
@@ -98,6 +103,20 @@ impl Search<'_, '_> {
         placed.sort_by(|a, b| a.candidate.value.total_cmp(&b.candidate.value));
         self.place_thoroughly(&mut placed);
         placed
+    }
+
+    /// A layout in every order of its ranks that hosts cannot make up for.
+    fn in_all_orders(&self, candidate: &Candidate) -> Vec<Candidate> {
+        let own = candidate.parallel.rank_order;
+        let mut list = vec![candidate.clone()];
+        if orders_differ(&GridSizes::of(&candidate.parallel), self.network.cluster()) {
+            let others = RankOrder::ALL.into_iter().filter(|order| *order != own);
+            let layouts =
+                others.map(|rank_order| ParallelConfig { rank_order, ..candidate.parallel.clone() });
+            let allowed = layouts.filter(|parallel| self.space.allows(parallel));
+            list.extend(allowed.map(|parallel| Candidate { parallel, ..candidate.clone() }));
+        }
+        list
     }
 
     fn report(&self, placed: &[Placed], list: &[Candidate]) {

@@ -3,10 +3,12 @@
 use super::{Flag, offload};
 use crate::plan::Plan;
 use cost_models::model::Layer;
-use cost_models::{ModelSpec, ParallelConfig, Recompute, Stage};
+use cost_models::{ModelSpec, ParallelConfig, RankOrder, Recompute, Stage};
 
 /// The schedule that hides expert traffic behind another microbatch.
 pub const COMBINED: &str = "combined-1f1b";
+/// The switch that numbers ranks through a whole pipeline before the next data-parallel rank.
+pub const PP_INSIDE: &str = "--use-tp-pp-dp-mapping";
 
 /// The flags; what Megatron-LM cannot run is added to `reasons`.
 pub fn flags(plan: &Plan, reasons: &mut Vec<String>) -> Vec<Flag> {
@@ -54,6 +56,9 @@ fn degrees(parallel: &ParallelConfig) -> Vec<Flag> {
     ];
     if parallel.sequence_parallel && parallel.tp > 1 {
         flags.push(Flag::switch("--sequence-parallel"));
+    }
+    if parallel.rank_order == RankOrder::PpInside {
+        flags.push(Flag::switch(PP_INSIDE));
     }
     if parallel.schedule == COMBINED {
         flags.push(Flag::switch("--overlap-moe-expert-parallel-comm"));

@@ -3,11 +3,11 @@
 use super::super::offload;
 use super::FlagSet;
 use crate::launch::flags::MOST_BATCH;
-use crate::launch::megatron::layout::COMBINED;
+use crate::launch::megatron::layout::{COMBINED, PP_INSIDE};
 use cost_models::runtime::SplitPolicy;
 use cost_models::schedule::Placement;
 use cost_models::stages::{SplitError, default_stages, stages_from_blocks, stages_from_layout};
-use cost_models::{ModelSpec, ParallelConfig, Recompute, StageMap};
+use cost_models::{ModelSpec, ParallelConfig, RankOrder, Recompute, StageMap};
 
 /// Most sequences of a microbatch.
 const MOST_MICRO_BATCH: u64 = 1 << 20;
@@ -78,6 +78,7 @@ pub(super) fn layout(flags: &FlagSet, world_size: u64, model: &ModelSpec) -> (Pa
             .max(1),
         schedule: schedule.to_owned(),
         recompute,
+        rank_order: if flags.has(PP_INSIDE) { RankOrder::PpInside } else { RankOrder::DpInside },
         ..ParallelConfig::default()
     };
     (parallel, split)

@@ -1,6 +1,7 @@
 //! Degrees, heads, experts and the batch.
 
 use super::{FlagFacts, FlagRule, fault, say};
+use crate::launch::megatron::layout::PP_INSIDE;
 use crate::launch::{nearest_divisors, nearest_values};
 
 pub(super) const RULES: &[FlagRule] = &[
@@ -24,12 +25,12 @@ pub(super) const RULES: &[FlagRule] = &[
     },
     FlagRule {
         id: "M3",
-        statement: "with --use-tp-pp-dp-mapping and a pipeline the experts' data-parallel ranks are those of the rest (etp x ep = tp x cp)",
+        statement: "with --use-tp-pp-dp-mapping and a pipeline the experts' data-parallel ranks are those of the rest (etp x ep = tp x cp, without experts too)",
         broken: |f| {
             let p = f.parallel;
             let experts = u64::from(p.etp) * u64::from(p.ep);
             let rest = u64::from(p.tp) * u64::from(p.cp);
-            let wrong = f.has("--use-tp-pp-dp-mapping") && p.pp > 1 && f.experts > 0 && experts != rest;
+            let wrong = f.has(PP_INSIDE) && p.pp > 1 && experts != rest;
             fault(
                 wrong,
                 || format!("etp x ep is {experts}, tp x cp {rest}"),
