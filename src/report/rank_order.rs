@@ -3,6 +3,7 @@
 use super::number::seconds;
 use crate::plan::Plan;
 use cluster_profiles::Seconds;
+use cost_models::rules::engine;
 use cost_models::{ParallelConfig, RankOrder, TrainingRun, estimate};
 use serde::Serialize;
 use std::fmt::Write;
@@ -24,7 +25,8 @@ pub struct OrderCost {
 #[must_use]
 pub fn order_cost(first: &Plan, second: &Plan) -> Option<OrderCost> {
     let (before, after) = (first.parallel.rank_order, second.parallel.rank_order);
-    if before == after {
+    let able = engine(&second.inputs.runtime.name).rank_orders.contains(&before);
+    if before == after || !able {
         return None;
     }
     let parallel = ParallelConfig { rank_order: before, ..second.parallel.clone() };
