@@ -125,8 +125,9 @@ impl Layout<'_> {
         if self.mesh.pp > 1 && self.is_chain() {
             return self.chain_bound(limit);
         }
-        self.some_split_may_fit()
-            .then(|| if self.mesh.pp == 1 { self.average_load() } else { self.loop_bound() })
+        let whole = 0..self.times.len();
+        let alone = || self.microbatches() * self.times.work(&whole, self.repeated());
+        self.some_split_may_fit().then(|| if self.mesh.pp == 1 { alone() } else { self.loop_bound() })
     }
 
     /// Whether some split may fit. Never false if one does.

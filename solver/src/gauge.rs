@@ -125,15 +125,21 @@ impl<'l, 'a, 'p> Gauge<'l, 'a, 'p> {
 
     /// Seconds of the pipeline that no schedule of a split beats.
     pub(crate) fn bound(&mut self, ends: &Ends) -> f64 {
+        let repeated = self.leaf.layout.repeated();
+        self.bound_with(ends, |_| repeated)
+    }
+
+    /// The same where it is known what every stage recomputes.
+    pub(crate) fn bound_with(&mut self, ends: &Ends, recompute: impl Fn(usize) -> Recompute) -> f64 {
         let leaf = self.leaf;
         let (mesh, pipeline) = (leaf.layout.mesh, leaf.layout.pipeline);
-        if mesh.pp == 1 || pipeline.schedule.vocabulary != Vocabulary::Whole {
+        if pipeline.schedule.vocabulary != Vocabulary::Whole {
             return leaf.layout.average_load();
         }
-        if leaf.layout.is_staggered() {
+        if mesh.pp == 1 || leaf.layout.is_staggered() {
             return self.largest_load(ends);
         }
-        self.cost(ends);
+        self.cost(ends, recompute);
         let definition = pipeline.schedule.kind.definition();
         let input = BoundInput {
             ranks: mesh.pp,
@@ -163,12 +169,12 @@ impl<'l, 'a, 'p> Gauge<'l, 'a, 'p> {
     }
 
     /// Times and hops of a split; an empty stage sends nothing of its own.
-    fn cost(&mut self, ends: &Ends) {
+    fn cost(&mut self, ends: &Ends, recompute: impl Fn(usize) -> Recompute) {
         let times = self.leaf.layout.times;
-        let recompute = self.leaf.layout.repeated();
         let latency = |range: Range<usize>| if range.is_empty() { 0.0 } else { times.hop_after(range.end) };
         self.costs.stages.clear();
-        self.costs.stages.extend(ranges(ends).map(|range| times.op_times(&range, recompute)));
+        let stages = ranges(ends).enumerate();
+        self.costs.stages.extend(stages.map(|(stage, range)| times.op_times(&range, recompute(stage))));
         self.costs.hops.clear();
         let sending = ranges(ends).take(ends.len() - 1);
         self.costs.hops.extend(sending.map(|range| Hop { latency: latency(range), transfer: 0.0 }));

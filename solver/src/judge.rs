@@ -1,6 +1,8 @@
 //! Tries splits: which sharding fits, how long the step is, whether it is the best so far.
 
+use crate::certificate::ROUNDING;
 use crate::families::Ends;
+use crate::gauge::Gauge;
 use crate::leaf::{Candidate, Leaf, LeafResult, memory_of};
 use crate::splits::{most_recomputable, normalised, ranges, stage_map};
 use crate::strategy::{choose, most_of};
@@ -8,7 +10,8 @@ use crate::times::run_of;
 use cluster_profiles::Seconds;
 use cost_models::memory::MemoryTable;
 use cost_models::offload::hosts_have_room;
-use cost_models::{ParallelConfig, Recompute, estimate};
+use cost_models::step::{PreparedSchedule, StageCosts, StepError, step_seconds};
+use cost_models::{ParallelConfig, Recompute, TrainingRun, estimate};
 
 /// Simulates the splits of a leaf and keeps the best.
 pub struct Judge<'a, 'p> {
@@ -17,6 +20,10 @@ pub struct Judge<'a, 'p> {
     /// The layout with least state.
     leanest: usize,
     memory: Vec<Option<Option<MemoryTable<'a>>>>,
+    /// Bounds splits whose stages have chosen.
+    gauge: Option<Gauge<'a, 'a, 'p>>,
+    /// The orders of all splits, where they are the same.
+    orders: Option<PreparedSchedule>,
     /// Whether a rank may come so near to its GPU's capacity that the estimate adds a penalty, which a sharding with more
     /// traffic may avoid.
     near_edge: bool,
@@ -49,6 +56,8 @@ impl<'a, 'p> Judge<'a, 'p> {
             layouts,
             leanest,
             memory,
+            gauge: None,
+            orders: None,
             near_edge: problem.limit() > default,
             cutoff,
             result: LeafResult::default(),
@@ -61,10 +70,9 @@ impl<'a, 'p> Judge<'a, 'p> {
         if leaf.value_bound(pipeline + leaf.tables.outside()) >= self.cutoff {
             return;
         }
-        let outside = |(index, parallel)| (leaf.outside_of(ends, parallel), index);
-        let mut order: Vec<(f64, usize)> = self.layouts.iter().enumerate().map(outside).collect();
-        order.sort_by(|a, b| a.0.total_cmp(&b.0));
-        if order.first().is_some_and(|(outside, _)| leaf.value_bound(pipeline + outside) >= self.cutoff) {
+        let mut traffic = Traffic::new(leaf, self.layouts);
+        let Some(least) = traffic.next(ends) else { return };
+        if leaf.value_bound(pipeline + least.0) >= self.cutoff {
             return;
         }
         let Some(lean) = self.choices(self.leanest, ends) else {
@@ -73,17 +81,30 @@ impl<'a, 'p> Judge<'a, 'p> {
         };
         // More room may spare a recompute, so that the sharding with least traffic need not be the best.
         let try_all = self.near_edge || leaf.layout.pipeline.per_stage;
-        for (outside, index) in order {
+        let mut next = Some(least);
+        while let Some((outside, index)) = next {
             if leaf.value_bound(pipeline + outside) >= self.cutoff {
                 return;
             }
             let choices = if index == self.leanest { Some(lean.clone()) } else { self.choices(index, ends) };
-            let Some(choices) = choices else { continue };
-            self.simulate(index, ends, choices);
-            if !try_all {
-                return;
+            if let Some(choices) = choices {
+                if self.may_be_better(ends, &choices, outside) {
+                    self.simulate(index, ends, choices);
+                }
+                if !try_all {
+                    return;
+                }
             }
+            next = traffic.next(ends);
         }
+    }
+
+    /// Whether the stages' choices leave a bound below the cutoff.
+    fn may_be_better(&mut self, ends: &Ends, choices: &Choices, outside: f64) -> bool {
+        let Choices::Each(chosen) = choices else { return true };
+        let leaf = self.leaf;
+        let gauge = self.gauge.get_or_insert_with(|| Gauge::new(leaf, ends.len()));
+        leaf.value_bound(gauge.bound_with(ends, |stage| chosen[stage]) + outside) < self.cutoff
     }
 
     /// What every stage recomputes with a sharding; none if a rank does not fit.
@@ -130,14 +151,63 @@ impl<'a, 'p> Judge<'a, 'p> {
         if let Choices::Each(chosen) = choices {
             stages.0.iter_mut().zip(chosen).for_each(|(stage, recompute)| stage.recompute = recompute);
         }
-        let Ok(estimate) = estimate(&run_of(leaf.problem, &parallel, &stages)) else { return };
-        self.result.simulated += 1;
+        let run = run_of(leaf.problem, &parallel, &stages);
         let load = Seconds(leaf.layout.average_load());
-        let step = estimate.step_time_seconds + estimate.edge_penalty_seconds;
-        let value = leaf.problem.objective.value(leaf.problem.cluster, step, load);
+        let value = |step: Seconds| leaf.problem.objective.value(leaf.problem.cluster, step, load);
+        let Ok(step) = self.step(&run) else { return };
+        self.result.simulated += 1;
+        if value(step) * (1.0 - ROUNDING) >= self.cutoff {
+            return;
+        }
+        let Ok(estimate) = estimate(&run) else { return };
+        let value = value(estimate.step_time_seconds + estimate.edge_penalty_seconds);
         if value < self.cutoff {
             self.cutoff = value;
             self.result.best = Some(Candidate { value, parallel, stages, estimate });
+        }
+    }
+    /// The step time, without what it is made of.
+    fn step(&mut self, run: &TrainingRun) -> Result<Seconds, StepError> {
+        let costs = StageCosts::of(run)?;
+        let fixed = self.leaf.layout.pipeline.schedule.kind.definition().is_fixed();
+        let orders = match self.orders.take().filter(|_| fixed) {
+            Some(known) => known,
+            None => PreparedSchedule::of(run, &costs)?,
+        };
+        let seconds = step_seconds(run, &costs, &orders);
+        self.orders = Some(orders);
+        seconds
+    }
+}
+
+/// The shardings by the seconds that a split costs outside the pipeline with them, least first. These are worked out for a
+/// sharding only when what it costs at least is less than the rest.
+struct Traffic<'a, 'p> {
+    leaf: &'a Leaf<'a, 'p>,
+    layouts: &'a [ParallelConfig],
+    /// Seconds, whether they are only the least, and which layout.
+    open: Vec<(f64, bool, usize)>,
+}
+
+impl<'a, 'p> Traffic<'a, 'p> {
+    fn new(leaf: &'a Leaf<'a, 'p>, layouts: &'a [ParallelConfig]) -> Self {
+        let shardings = leaf.tables.shardings.iter().enumerate();
+        let open = shardings.map(|(index, sharded)| (sharded.outside * (1.0 - ROUNDING), true, index));
+        Self { leaf, layouts, open: open.collect() }
+    }
+
+    fn next(&mut self, ends: &Ends) -> Option<(f64, usize)> {
+        loop {
+            let order = |a: &(f64, bool, usize), b: &(f64, bool, usize)| {
+                a.0.total_cmp(&b.0).then(b.1.cmp(&a.1)).then(a.2.cmp(&b.2))
+            };
+            let at = (0..self.open.len()).min_by(|&a, &b| order(&self.open[a], &self.open[b]))?;
+            let (seconds, at_least, index) = self.open[at];
+            if !at_least {
+                self.open.swap_remove(at);
+                return Some((seconds, index));
+            }
+            self.open[at] = (self.leaf.outside_of(ends, &self.layouts[index]), false, index);
         }
     }
 }

@@ -68,6 +68,12 @@ pub enum Generator {
 }
 
 impl Definition {
+    /// Whether the orders follow from the sizes, whatever the operations cost.
+    #[must_use]
+    pub const fn is_fixed(&self) -> bool {
+        !matches!(self.orders, Generator::Searched(_))
+    }
+
     /// The fields most schedules share; the rest is to be filled in.
     pub const LOOPED: Definition = Definition {
         name: "",
