@@ -125,12 +125,22 @@ impl<'l, 'a, 'p> Gauge<'l, 'a, 'p> {
 
     /// Seconds of the pipeline that no schedule of a split beats.
     pub(crate) fn bound(&mut self, ends: &Ends) -> f64 {
+        self.bound_until(ends, |_| false)
+    }
+
+    /// The same, or less that is `enough`.
+    pub(crate) fn bound_until(&mut self, ends: &Ends, enough: impl Fn(f64) -> bool) -> f64 {
         let repeated = self.leaf.layout.repeated();
-        self.bound_with(ends, |_| repeated)
+        self.bound_with(ends, |_| repeated, enough)
     }
 
     /// The same where it is known what every stage recomputes.
-    pub(crate) fn bound_with(&mut self, ends: &Ends, recompute: impl Fn(usize) -> Recompute) -> f64 {
+    pub(crate) fn bound_with(
+        &mut self,
+        ends: &Ends,
+        recompute: impl Fn(usize) -> Recompute,
+        enough: impl Fn(f64) -> bool,
+    ) -> f64 {
         let leaf = self.leaf;
         let (mesh, pipeline) = (leaf.layout.mesh, leaf.layout.pipeline);
         if pipeline.schedule.vocabulary != Vocabulary::Whole {
@@ -140,6 +150,10 @@ impl<'l, 'a, 'p> Gauge<'l, 'a, 'p> {
             return self.largest_load(ends);
         }
         self.cost(ends, recompute);
+        let ordered = self.order.map_or(0.0, |order| order.bound(&self.costs));
+        if enough(ordered) {
+            return ordered;
+        }
         let definition = pipeline.schedule.kind.definition();
         let input = BoundInput {
             ranks: mesh.pp,
@@ -151,7 +165,6 @@ impl<'l, 'a, 'p> Gauge<'l, 'a, 'p> {
             combines: definition.combines,
             vocabulary: Vocabulary::Whole,
         };
-        let ordered = self.order.map_or(0.0, |order| order.bound(&self.costs));
         let chain = pipeline.schedule.kind == ScheduleKind::OneFOneB;
         let trips = if chain { leaf.trips_bound(&self.costs) } else { 0.0 };
         bound(&input, &self.costs).max(ordered).max(trips)

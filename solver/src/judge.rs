@@ -4,6 +4,7 @@ use crate::certificate::ROUNDING;
 use crate::families::Ends;
 use crate::gauge::Gauge;
 use crate::leaf::{Candidate, Leaf, LeafResult, memory_of};
+use crate::outside::RankShare;
 use crate::splits::{most_recomputable, normalised, ranges, stage_map};
 use crate::strategy::{choose, most_of};
 use crate::times::run_of;
@@ -70,8 +71,8 @@ impl<'a, 'p> Judge<'a, 'p> {
         if leaf.value_bound(pipeline + leaf.tables.outside()) >= self.cutoff {
             return;
         }
-        let mut traffic = Traffic::new(leaf, self.layouts);
-        let Some(least) = traffic.next(ends) else { return };
+        let mut traffic = Traffic::new(leaf, self.layouts, ends);
+        let Some(least) = traffic.next() else { return };
         if leaf.value_bound(pipeline + least.0) >= self.cutoff {
             return;
         }
@@ -95,7 +96,7 @@ impl<'a, 'p> Judge<'a, 'p> {
                     return;
                 }
             }
-            next = traffic.next(ends);
+            next = traffic.next();
         }
     }
 
@@ -104,7 +105,8 @@ impl<'a, 'p> Judge<'a, 'p> {
         let Choices::Each(chosen) = choices else { return true };
         let leaf = self.leaf;
         let gauge = self.gauge.get_or_insert_with(|| Gauge::new(leaf, ends.len()));
-        leaf.value_bound(gauge.bound_with(ends, |stage| chosen[stage]) + outside) < self.cutoff
+        let below = |seconds: f64| leaf.value_bound(seconds + outside) < self.cutoff;
+        below(gauge.bound_with(ends, |stage| chosen[stage], |seconds| !below(seconds)))
     }
 
     /// What every stage recomputes with a sharding; none if a rank does not fit.
@@ -185,18 +187,20 @@ impl<'a, 'p> Judge<'a, 'p> {
 struct Traffic<'a, 'p> {
     leaf: &'a Leaf<'a, 'p>,
     layouts: &'a [ParallelConfig],
+    /// What the ranks of the split bring.
+    shares: Vec<RankShare>,
     /// Seconds, whether they are only the least, and which layout.
     open: Vec<(f64, bool, usize)>,
 }
 
 impl<'a, 'p> Traffic<'a, 'p> {
-    fn new(leaf: &'a Leaf<'a, 'p>, layouts: &'a [ParallelConfig]) -> Self {
+    fn new(leaf: &'a Leaf<'a, 'p>, layouts: &'a [ParallelConfig], ends: &Ends) -> Self {
         let shardings = leaf.tables.shardings.iter().enumerate();
         let open = shardings.map(|(index, sharded)| (sharded.outside * (1.0 - ROUNDING), true, index));
-        Self { leaf, layouts, open: open.collect() }
+        Self { leaf, layouts, shares: leaf.shares(ends), open: open.collect() }
     }
 
-    fn next(&mut self, ends: &Ends) -> Option<(f64, usize)> {
+    fn next(&mut self) -> Option<(f64, usize)> {
         loop {
             let order = |a: &(f64, bool, usize), b: &(f64, bool, usize)| {
                 a.0.total_cmp(&b.0).then(b.1.cmp(&a.1)).then(a.2.cmp(&b.2))
@@ -207,7 +211,7 @@ impl<'a, 'p> Traffic<'a, 'p> {
                 self.open.swap_remove(at);
                 return Some((seconds, index));
             }
-            self.open[at] = (self.leaf.outside_of(ends, &self.layouts[index]), false, index);
+            self.open[at] = (self.leaf.outside_of(&self.shares, &self.layouts[index]), false, index);
         }
     }
 }

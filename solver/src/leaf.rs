@@ -124,22 +124,30 @@ impl Leaf<'_, '_> {
     }
 
     /// The value no split of the family beats; none if that is not below the cutoff. Splits whose fullest rank alone is
-    /// above the least value so far are not looked at any closer.
+    /// above the least value so far are not looked at any closer: the others come by rising load.
     #[must_use]
     pub fn family_bound(&self, cutoff: f64) -> Option<f64> {
         let mut least = cutoff;
         let mut gauge = Gauge::new(self, self.stages());
         let mut ends = Ends::with_capacity(self.stages());
         let value = |seconds: f64| self.value_bound(seconds + self.tables.outside());
-        for split in self.family() {
-            let load = split.balanced().and_then(|blocks| gauge.load_by_blocks(blocks));
-            if load.is_some_and(|load| value(load) >= least) {
-                continue;
+        let mut load_of = |split: &FamilySplit| {
+            split.balanced().and_then(|blocks| gauge.load_by_blocks(blocks)).unwrap_or_else(|| {
+                split.write(self.units, &mut ends);
+                gauge.load(&ends)
+            })
+        };
+        let mut splits: Vec<(f64, FamilySplit)> =
+            self.family().into_iter().map(|split| (load_of(&split), split)).collect();
+        splits.sort_by(|a, b| a.0.total_cmp(&b.0));
+        for (load, split) in splits {
+            if value(load) >= least {
+                break;
             }
             split.write(self.units, &mut ends);
-            let may_be_less = load.is_some() || value(gauge.load(&ends)) < least;
-            if may_be_less && gauge.may_fit(&ends) {
-                least = least.min(value(gauge.bound(&ends)));
+            let bound = value(gauge.bound_until(&ends, |seconds| value(seconds) >= least));
+            if bound < least && gauge.may_fit(&ends) {
+                least = bound;
             }
         }
         (least < cutoff).then_some(least)

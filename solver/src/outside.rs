@@ -1,5 +1,6 @@
 //! The part of a step outside the pipeline: data-parallel traffic that nothing hides, the optimizer, the engine's fixed cost.
 
+use crate::certificate::ROUNDING;
 use crate::problem::Problem;
 use crate::times::{UnitTimes, run_of};
 use cost_models::layer_cost::{PassCost, RankParameters};
@@ -31,6 +32,29 @@ pub struct RankShare {
     pub parameters: RankParameters,
     /// Forward and backward of a microbatch, which traffic can hide behind; all that can hide does if none.
     pub times: Option<(f64, f64)>,
+}
+
+/// The shares without those that differ from another in the rounding of their times alone; the longer times are kept.
+#[must_use]
+pub fn distinct(shares: Vec<RankShare>) -> Vec<RankShare> {
+    let near = |a: f64, b: f64| (a - b).abs() <= ROUNDING * a;
+    let mut kept: Vec<RankShare> = Vec::new();
+    for share in shares {
+        let same = kept.iter_mut().find(|known| {
+            known.parameters == share.parameters
+                && match (known.times, share.times) {
+                    (Some(a), Some(b)) => near(a.0, b.0) && near(a.1, b.1),
+                    (a, b) => a == b,
+                }
+        });
+        match same {
+            Some(known) => {
+                known.times = known.times.zip(share.times).map(|(a, b)| (a.0.max(b.0), a.1.max(b.1)));
+            }
+            None => kept.push(share),
+        }
+    }
+    kept
 }
 
 /// Seconds outside the pipeline of ranks with these shares.

@@ -4,7 +4,7 @@ use crate::families::Ends;
 use crate::gauge::Gauge;
 use crate::leaf::Leaf;
 use crate::order_bound::{Interleaving, round_trips};
-use crate::outside::{RankShare, outside_of};
+use crate::outside::{RankShare, distinct, outside_of};
 use crate::partition::{Chain, StageTimes};
 use crate::splits::ranges;
 use cluster_profiles::Seconds;
@@ -63,9 +63,15 @@ impl Leaf<'_, '_> {
         })
     }
 
-    /// Seconds outside the pipeline of a split.
+    /// Seconds outside the pipeline of a split whose ranks have these shares.
     #[must_use]
-    pub fn outside_of(&self, ends: &Ends, parallel: &ParallelConfig) -> f64 {
+    pub fn outside_of(&self, shares: &[RankShare], parallel: &ParallelConfig) -> f64 {
+        outside_of(self.problem, parallel, shares)
+    }
+
+    /// What the ranks of a split bring to the part of a step outside the pipeline, the same only once.
+    #[must_use]
+    pub fn shares(&self, ends: &Ends) -> Vec<RankShare> {
         let mesh = self.layout.mesh;
         let placement = self.placement_of(ends);
         // How much a stage repeats or waits, and so how much traffic hides behind it, is not known where it chooses or moves modules.
@@ -78,6 +84,6 @@ impl Leaf<'_, '_> {
             let [forward, input, weight] = self.layout.times.stage(&range, self.layout.repeated());
             share.times = share.times.map(|(f, b)| (f + forward, b + input + weight));
         }
-        outside_of(self.problem, parallel, &ranks)
+        distinct(ranks)
     }
 }

@@ -38,20 +38,21 @@ fn megatron_rules(sizes: &Sizes, rules: &mut Rules) {
     let rule = "Megatron-LM interleaves only over more than one pipeline rank";
     rules.require(p > 1, "ranks", p, rule, "use 2 or more ranks, or 1f1b");
     let rule = "Megatron-LM's microbatch group size lies between the ranks and the microbatches";
-    let hint = format!("choose a group size from {p} to {m}, and at least {p} microbatches");
-    rules.require(p <= g && g <= m, "group_size", g, rule, &hint);
+    let hint = format_args!("choose a group size from {p} to {m}, and at least {p} microbatches");
+    rules.require(p <= g && g <= m, "group_size", g, rule, hint);
     let rest = m % g.max(1);
-    let rule = format!("Megatron-LM needs a multiple of the group size {g}, or a last group of at least {p}");
-    let hint = format!("use {} microbatches", m - rest + g);
-    rules.require(rest == 0 || rest >= p, "microbatches", m, &rule, &hint);
+    let rule =
+        format_args!("Megatron-LM needs a multiple of the group size {g}, or a last group of at least {p}");
+    let hint = format_args!("use {} microbatches", m - rest + g);
+    rules.require(rest == 0 || rest >= p, "microbatches", m, rule, hint);
 }
 
 /// torch's rule alone: equal rounds.
 pub(super) fn torch_rules(sizes: &Sizes, rules: &mut Rules) {
     let rounds = (sizes.m / sizes.p).max(1);
-    let rule = format!("torch needs a multiple of its number of rounds, max(1, m / p) = {rounds}");
-    let hint = format!("use {} microbatches", sizes.m.div_ceil(rounds) * rounds);
-    rules.require(sizes.m.is_multiple_of(rounds), "microbatches", sizes.m, &rule, &hint);
+    let rule = format_args!("torch needs a multiple of its number of rounds, max(1, m / p) = {rounds}");
+    let hint = format_args!("use {} microbatches", sizes.m.div_ceil(rounds) * rounds);
+    rules.require(sizes.m.is_multiple_of(rounds), "microbatches", sizes.m, rule, hint);
 }
 
 /// g: what was asked for, else p for Megatron and m / rounds for torch.

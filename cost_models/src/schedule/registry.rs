@@ -174,8 +174,7 @@ impl ScheduleKind {
         let split = self.takes_vocabulary() && shape.vocabulary != Vocabulary::Interlaced;
         let hint = "use 1f1b-vocab1, 1f1b-vocab2, v-half-vocab1 or v-half-vocab2";
         let rule = "this schedule has no order with such passes";
-        let asked = format!("{:?}", shape.vocabulary);
-        rules.require(usual || split, "vocabulary", asked, rule, hint);
+        rules.require(usual || split, "vocabulary", format_args!("{:?}", shape.vocabulary), rule, hint);
         rules.finish()?;
         let sizes = Sizes {
             p: shape.ranks,

@@ -2,6 +2,7 @@
 
 use super::error::{ScheduleError, ShapeFault};
 use super::orders::{MAX_OPS, Vocabulary};
+use std::fmt::Display;
 
 /// Whose rule for groups of microbatches applies to interleaved schedules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -150,17 +151,17 @@ impl Rules {
         Rules { schedule: schedule.into(), faults: Vec::new() }
     }
 
-    /// Records a broken rule unless it holds.
+    /// Records a broken rule unless it holds; only then is anything written out.
     pub fn require(
         &mut self,
         holds: bool,
         field: &'static str,
-        value: impl ToString,
-        rule: &str,
-        hint: &str,
+        value: impl Display,
+        rule: impl Display,
+        hint: impl Display,
     ) {
         if !holds {
-            let (value, rule, hint) = (value.to_string(), rule.into(), hint.into());
+            let (value, rule, hint) = (value.to_string(), rule.to_string(), hint.to_string());
             self.faults.push(ShapeFault { field, value, rule, hint });
         }
     }
@@ -209,7 +210,7 @@ pub(super) fn check_sizes(shape: &ScheduleShape, v: u32, q: u32, rules: &mut Rul
     let times = shape.times;
     for time in [times.forward, times.input_grad, times.weight_grad] {
         let usable = (0.0..=1e18).contains(&time);
-        let value = format!("{time:e}");
-        rules.require(usable, "times", value, "times lie between 0 and 1e18", "give them in a larger unit");
+        let rule = "times lie between 0 and 1e18";
+        rules.require(usable, "times", format_args!("{time:e}"), rule, "give them in a larger unit");
     }
 }
