@@ -8,7 +8,9 @@ use crate::order_bound::Interleaving;
 use crate::splits::ranges;
 use crate::times::Mode;
 use cost_models::Recompute;
-use cost_models::schedule::{BoundInput, Hop, OpCosts, Placement, ScheduleKind, Vocabulary, bound};
+use cost_models::schedule::{
+    BoundInput, Hop, OpCosts, Placement, ScheduleKind, StageCosts as OpTimes, Vocabulary, bound,
+};
 use std::ops::Range;
 
 /// Room for rounding where sums are taken in another order than elsewhere.
@@ -30,6 +32,8 @@ pub(crate) struct Gauge<'l, 'a, 'p> {
     /// A sum for every rank.
     sums: Vec<f64>,
     costs: OpCosts,
+    /// Times of a stage by its blocks, where they are all that matters.
+    known: Vec<Option<OpTimes>>,
 }
 
 impl<'l, 'a, 'p> Gauge<'l, 'a, 'p> {
@@ -48,6 +52,7 @@ impl<'l, 'a, 'p> Gauge<'l, 'a, 'p> {
             by_blocks: looped && many && whole && has_equal_blocks(leaf),
             sums: vec![0.0; leaf.layout.ranks()],
             costs: OpCosts::default(),
+            known: Vec::new(),
             ranks,
         }
     }
@@ -130,15 +135,14 @@ impl<'l, 'a, 'p> Gauge<'l, 'a, 'p> {
 
     /// The same, or less that is `enough`.
     pub(crate) fn bound_until(&mut self, ends: &Ends, enough: impl Fn(f64) -> bool) -> f64 {
-        let repeated = self.leaf.layout.repeated();
-        self.bound_with(ends, |_| repeated, enough)
+        self.bound_with(ends, None, enough)
     }
 
-    /// The same where it is known what every stage recomputes.
+    /// The same where it is known what every stage recomputes, if that is not what the pipeline says.
     pub(crate) fn bound_with(
         &mut self,
         ends: &Ends,
-        recompute: impl Fn(usize) -> Recompute,
+        chosen: Option<&[Recompute]>,
         enough: impl Fn(f64) -> bool,
     ) -> f64 {
         let leaf = self.leaf;
@@ -149,7 +153,7 @@ impl<'l, 'a, 'p> Gauge<'l, 'a, 'p> {
         if mesh.pp == 1 || leaf.layout.is_staggered() {
             return self.largest_load(ends);
         }
-        self.cost(ends, recompute);
+        self.cost(ends, chosen);
         let ordered = self.order.map_or(0.0, |order| order.bound(&self.costs));
         if enough(ordered) {
             return ordered;
@@ -182,12 +186,28 @@ impl<'l, 'a, 'p> Gauge<'l, 'a, 'p> {
     }
 
     /// Times and hops of a split; an empty stage sends nothing of its own.
-    fn cost(&mut self, ends: &Ends, recompute: impl Fn(usize) -> Recompute) {
-        let times = self.leaf.layout.times;
+    fn cost(&mut self, ends: &Ends, chosen: Option<&[Recompute]>) {
+        let leaf = self.leaf;
+        let times = leaf.layout.times;
+        let repeated = leaf.layout.repeated();
+        let body = leaf.units.leading()..(leaf.units.len() - leaf.units.trailing()).saturating_sub(1);
+        let known = &mut self.known;
+        let mut op_times = |(stage, range): (usize, Range<usize>)| {
+            if let Some(chosen) = chosen {
+                return times.op_times(&range, chosen[stage]);
+            }
+            if !self.by_blocks || range.start < body.start || range.end > body.end {
+                return times.op_times(&range, repeated);
+            }
+            let blocks = range.len();
+            if known.len() <= blocks {
+                known.resize(blocks + 1, None);
+            }
+            *known[blocks].get_or_insert_with(|| times.op_times(&range, repeated))
+        };
         let latency = |range: Range<usize>| if range.is_empty() { 0.0 } else { times.hop_after(range.end) };
         self.costs.stages.clear();
-        let stages = ranges(ends).enumerate();
-        self.costs.stages.extend(stages.map(|(stage, range)| times.op_times(&range, recompute(stage))));
+        self.costs.stages.extend(ranges(ends).enumerate().map(&mut op_times));
         self.costs.hops.clear();
         let sending = ranges(ends).take(ends.len() - 1);
         self.costs.hops.extend(sending.map(|range| Hop { latency: latency(range), transfer: 0.0 }));

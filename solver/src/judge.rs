@@ -106,7 +106,7 @@ impl<'a, 'p> Judge<'a, 'p> {
         let leaf = self.leaf;
         let gauge = self.gauge.get_or_insert_with(|| Gauge::new(leaf, ends.len()));
         let below = |seconds: f64| leaf.value_bound(seconds + outside) < self.cutoff;
-        below(gauge.bound_with(ends, |stage| chosen[stage], |seconds| !below(seconds)))
+        below(gauge.bound_with(ends, Some(chosen), |seconds| !below(seconds)))
     }
 
     /// What every stage recomputes with a sharding; none if a rank does not fit.

@@ -145,9 +145,9 @@ impl Leaf<'_, '_> {
                 break;
             }
             split.write(self.units, &mut ends);
-            let bound = value(gauge.bound_until(&ends, |seconds| value(seconds) >= least));
-            if bound < least && gauge.may_fit(&ends) {
-                least = bound;
+            if gauge.may_fit(&ends) {
+                let bound = gauge.bound_until(&ends, |seconds| value(seconds) >= least);
+                least = least.min(value(bound));
             }
         }
         (least < cutoff).then_some(least)

@@ -36,16 +36,21 @@ impl Interleaving {
     pub fn bound(&self, costs: &OpCosts) -> f64 {
         let whole: f64 = costs.stages.iter().map(|stage| stage.forward + stage.backward).sum();
         let hops: f64 = (0..costs.stages.len().saturating_sub(1)).map(|stage| costs.hop_seconds(stage)).sum();
-        (0..self.ranks).map(|rank| self.rank_bound(costs, rank, whole + 2.0 * hops)).fold(0.0, f64::max)
-    }
-
-    fn rank_bound(&self, costs: &OpCosts, rank: usize, round_trip: f64) -> f64 {
-        let Some(steady) = self.steady_work(costs, rank) else { return 0.0 };
-        let last_stage = (self.chunks - 1) * self.ranks + rank;
-        let behind = last_stage + 1..costs.stages.len();
-        let detour: f64 =
-            behind.map(|stage| paired_work(&costs.stages[stage]) + 2.0 * costs.hop_seconds(stage - 1)).sum();
-        round_trip + detour + steady
+        let round_trip = whole + 2.0 * hops;
+        let last_chunk = (self.chunks - 1) * self.ranks;
+        // What lies behind the rank's last stage.
+        let mut detour = 0.0;
+        let mut bound = 0.0_f64;
+        for rank in (0..self.ranks).rev() {
+            if let Some(steady) = self.steady_work(costs, rank) {
+                bound = bound.max(round_trip + detour + steady);
+            }
+            let stage = last_chunk + rank;
+            if stage > 0 {
+                detour += paired_work(&costs.stages[stage]) + 2.0 * costs.hop_seconds(stage - 1);
+            }
+        }
+        bound
     }
 
     /// Work between the first backward and the last forward of a rank, both included; none if it does no backward before
@@ -58,17 +63,13 @@ impl Interleaving {
         if before >= m * v {
             return None;
         }
+        // How many of the first `before` forwards (or the last `before` backwards) are of a chunk.
+        let (whole, rest) = (before / (group * v) * group, before % (group * v));
+        let share = |chunk: usize| whole + rest.saturating_sub(chunk * group).min(group);
         let work = |chunk: usize| {
-            let stage = &costs.stages[chunk * p + rank];
-            m.saturating_sub(self.share(before, chunk, group)) as f64 * paired_work(stage)
+            m.saturating_sub(share(chunk)) as f64 * paired_work(&costs.stages[chunk * p + rank])
         };
         Some((0..v).map(work).sum())
-    }
-
-    /// How many of the first `count` forwards (or the last `count` backwards) are of this chunk, in groups of `group`.
-    fn share(&self, count: usize, chunk: usize, group: usize) -> usize {
-        let whole = group * self.chunks;
-        count / whole * group + (count % whole).saturating_sub(chunk * group).min(group)
     }
 }
 
