@@ -87,7 +87,8 @@ impl Tree<'_, '_> {
             for group in shardings.chunk_by(alike) {
                 let same = |(own, list, _): &(bool, Vec<Sharding>, _)| *own == combines && list == group;
                 let index = known.iter().position(same).unwrap_or_else(|| {
-                    let tables = Tables::new(self.problem, self.units, mesh, group, pipeline.schedule);
+                    let tables =
+                        Tables::new(self.problem, self.units, mesh, group, pipeline.schedule, cutoff);
                     let tables = tables.map(|tables| tables.with_modules(self.space.recomputes()));
                     known.push((combines, group.to_vec(), tables.map(Arc::new)));
                     known.len() - 1

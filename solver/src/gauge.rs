@@ -272,7 +272,8 @@ mod tests {
             let tree = Tree { problem: &problem, units: &units, space: &space };
             for mesh in space.meshes().list.iter().filter(|mesh| mesh.pp > 1).step_by(5) {
                 for (pipeline, shardings) in space.pipelines(mesh, &mut Pruned::new()) {
-                    let tables = Tables::new(&problem, &units, mesh, &shardings, pipeline.schedule);
+                    let tables =
+                        Tables::new(&problem, &units, mesh, &shardings, pipeline.schedule, f64::INFINITY);
                     let tables = tables.ok_or("no tables")?;
                     for layers in [None, Some(1), Some(3)] {
                         let recompute = match pipeline.recompute {

@@ -174,26 +174,26 @@ impl Leaf<'_, '_> {
         self.placement().ranks_of_stages(self.layout.mesh.pp, ends.len() as u32)
     }
 
-    /// A finite list of splits. Of those whose fullest rank alone reaches the cutoff it only matters whether any fits.
+    /// A finite list of splits. Of those whose bound reaches the cutoff it only matters whether any fits.
     fn try_family(&self, judge: &mut Judge, best: f64) {
         let mut gauge = Gauge::new(self, self.stages());
         let value = |seconds: f64| self.value_bound(seconds + self.tables.outside());
+        let hopeless = |seconds: f64| value(seconds) >= judge.cutoff;
         let mut list: Vec<(f64, f64, Ends)> = Vec::new();
         let mut any_fits = false;
         let mut ends = Ends::new();
         for split in self.family() {
             let load = split.balanced().and_then(|blocks| gauge.load_by_blocks(blocks));
-            let hopeless = load.is_some_and(|load| value(load) >= judge.cutoff);
-            if hopeless && any_fits {
+            if load.is_some_and(hopeless) && any_fits {
                 continue;
             }
             split.write(self.units, &mut ends);
-            if !gauge.may_fit(&ends) {
+            let seconds = gauge.bound_until(&ends, hopeless);
+            if (hopeless(seconds) && any_fits) || !gauge.may_fit(&ends) {
                 continue;
             }
             any_fits = true;
-            if !hopeless {
-                let seconds = gauge.bound(&ends);
+            if !hopeless(seconds) {
                 list.push((value(seconds), seconds, ends.clone()));
             }
         }

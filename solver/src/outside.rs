@@ -8,13 +8,20 @@ use cost_models::step::{StageCost, StageCosts, data_parallel, optimizer_time};
 use cost_models::{ParallelConfig, StageMap};
 
 /// Seconds outside the pipeline that a step spends at least, whatever the stages: the rank with the most parameters has
-/// no fewer than the average, and hides its traffic behind at most all of the step.
+/// no fewer than the average, and hides its traffic behind at most all of the step, or behind the `longest` work of a
+/// microbatch that a rank may have.
 #[must_use]
-pub fn outside_bound(problem: &Problem, parallel: &ParallelConfig, times: &UnitTimes) -> f64 {
+pub fn outside_bound(
+    problem: &Problem,
+    parallel: &ParallelConfig,
+    times: &UnitTimes,
+    longest: Option<f64>,
+) -> f64 {
+    let work = longest.map(|longest| (longest, longest));
     let whole = times.parameters(&(0..times.len()));
     let ranks = f64::from(parallel.pp);
     let average = RankParameters { dense: whole.dense / ranks, expert: whole.expert / ranks };
-    let bound = outside_of(problem, parallel, &[RankShare { parameters: average, times: None }]);
+    let bound = outside_of(problem, parallel, &[RankShare { parameters: average, times: work }]);
     if average.expert == 0.0 {
         return bound;
     }

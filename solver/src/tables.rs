@@ -2,6 +2,7 @@
 
 use crate::bytes::UnitBytes;
 use crate::mesh::{Mesh, Sharding, set_schedule};
+use crate::objective::Objective;
 use crate::outside::outside_bound;
 use crate::problem::Problem;
 use crate::times::UnitTimes;
@@ -43,7 +44,8 @@ pub struct Tables {
 
 impl Tables {
     /// The tables of a mesh with these shardings for a schedule (those of one that combines forwards with backwards are
-    /// apart: expert traffic hides there); none if there is no sharding, or the sizes make no sense.
+    /// apart: expert traffic hides there); none if there is no sharding, or the sizes make no sense. Only values below the
+    /// cutoff matter: a rank whose work alone takes as long is none to hide traffic behind.
     #[must_use]
     pub fn new(
         problem: &Problem,
@@ -51,6 +53,7 @@ impl Tables {
         mesh: &Mesh,
         shardings: &[Sharding],
         schedule: Schedule,
+        cutoff: f64,
     ) -> Option<Self> {
         let sharded = |sharding: &Sharding| {
             let mut parallel = mesh.sharded(*sharding);
@@ -61,8 +64,10 @@ impl Tables {
         let lean = leanest(&list)?;
         let times = UnitTimes::new(problem, units, &lean.parallel);
         let bytes = UnitBytes::new(problem, units, &lean.parallel).ok()?;
+        let matters = problem.objective == Objective::StepTime && cutoff.is_finite();
+        let longest = matters.then(|| cutoff / mesh.num_microbatches as f64);
         for sharded in &mut list {
-            sharded.outside = outside_bound(problem, &sharded.parallel, &times);
+            sharded.outside = outside_bound(problem, &sharded.parallel, &times, longest);
         }
         list.sort_by(|a, b| a.outside.total_cmp(&b.outside));
         Some(Self { mesh: *mesh, times, bytes, shardings: list, modules: Vec::new() })

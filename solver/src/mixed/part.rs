@@ -215,7 +215,7 @@ impl<'a> Part<'a> {
     pub fn outside_of(&self, mesh: &Mesh, sharding: Sharding, times: &[UnitTimes]) -> f64 {
         let parallel = mesh.sharded(sharding);
         let of_kind =
-            self.alone.iter().zip(times).map(|(alone, times)| outside_bound(alone, &parallel, times));
+            self.alone.iter().zip(times).map(|(alone, times)| outside_bound(alone, &parallel, times, None));
         of_kind.fold(f64::INFINITY, f64::min)
     }
 }

@@ -83,7 +83,9 @@ impl Group<'_> {
     fn search(&self, mut best: Option<f64>) -> Option<f64> {
         let outside = |parallel: &ParallelConfig| {
             let kinds = self.alone.iter().zip(&self.times);
-            kinds.map(|(alone, times)| outside_bound(alone, parallel, times)).fold(f64::INFINITY, f64::min)
+            kinds
+                .map(|(alone, times)| outside_bound(alone, parallel, times, None))
+                .fold(f64::INFINITY, f64::min)
         };
         let outside = self.shardings.iter().map(outside).fold(f64::INFINITY, f64::min);
         let mut excluded: Vec<Vec<Chosen>> = Vec::new();
