@@ -119,7 +119,8 @@ impl Placement {
         let mut host = 0;
         for group in &cluster.groups {
             let share = parallel.shares.iter().find(|share| share.gpu == group.gpu.name);
-            let micro_batch_size = share.map(|share| share.micro_batch_size);
+            let micro_batch_size =
+                share.filter(|_| parallel.has_unequal_micro_batches()).map(|share| share.micro_batch_size);
             for _ in 0..group.nodes {
                 for gpu in 0..group.node.gpus {
                     let rank = ranks.len() as u64;

@@ -120,11 +120,11 @@ fn a_plan_whose_ranks_are_told_something_else_is_invalid() {
 fn wrong_shares_are_told_so() {
     let folder = tempfile::tempdir().expect("a folder");
     let cases = [
-        ("h100=3", "does not say how many sequences a100-sxm-80gb takes"),
+        ("h100=3", "does not say what a100-sxm-80gb takes"),
         ("h100=3,l40s=1", "no kind of h100-sxm-80gb, a100-sxm-80gb begins so"),
         ("h100=3,h100-sxm-80gb=2,a100=1", "names h100-sxm-80gb twice"),
-        ("h100=3,a100", "is not GPU=SEQUENCES"),
-        ("h100=0,a100=1", "is not GPU=SEQUENCES"),
+        ("h100=3,a100", "is not GPU=NUMBER"),
+        ("h100=0,a100=1", "is not GPU=NUMBER"),
         ("h100=5,a100=1", "no multiple of the 88 sequences"),
     ];
     for (shares, fault) in cases {
@@ -141,4 +141,50 @@ fn wrong_shares_are_told_so() {
     let equal = answer("estimate", &["--zero", "3", "--micro-batches", "h100=7,a100=7"], folder.path());
     let one = answer("estimate", &["--zero", "3", "--micro-batch", "7"], folder.path());
     assert_eq!(text(&equal.stdout), text(&one.stdout), "equal shares are one micro batch");
+}
+
+/// A profile of an engine that shards unevenly; those of the catalogue do not.
+#[test]
+fn state_lies_apart_from_compute_where_the_engine_can() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder.path();
+    let profile =
+        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/cost_models/runtimes/fsdp1.toml"));
+    let uneven = profile.expect("a profile").replacen("fused_norm", "uneven_shards = true\nfused_norm", 1);
+    std::fs::write(folder.join("uneven.toml"), uneven).expect("written");
+    let cluster = cluster();
+    let inputs =
+        ["--cluster", &cluster, "--model", "llama-3.1-70b", "--seq-len", "2048", "--global-batch", "96"];
+    let ask = |verb: &str, runtime: &str, more: &[&str]| {
+        let flags = ["--runtime", runtime, "--format", "json"];
+        meshwright(&[&[verb][..], &inputs, &flags, more].concat(), folder)
+    };
+    let layout = ["--zero", "3", "--recompute", "full", "--micro-batches", "h100=4,a100=4"];
+    let shared = |weights: &str| {
+        json(&ask("estimate", "uneven.toml", &[&layout[..], &["--state-shares", weights]].concat()))
+    };
+    let (even, most) = (shared("h100=1,a100=1"), shared("h100=3,a100=2"));
+    assert!(even.get("kinds").is_none() && even["parallel"].get("shares").is_none());
+    let of = |kind: usize| most["kinds"][kind]["memory"]["static_bytes"].as_f64().expect("bytes");
+    let state = even["memory"][0]["static_bytes"].as_f64().expect("bytes");
+    // Sixteen ranks with weight 3 and eight with weight 2: 64 parts, of which an even share is 8/3.
+    assert!((of(0) / state / (3.0 * 24.0 / 64.0) - 1.0).abs() < 1e-9);
+    assert!((of(1) / state / (2.0 * 24.0 / 64.0) - 1.0).abs() < 1e-9);
+    let shares = [0, 1].map(|kind| most["kinds"][kind]["state_share"].as_f64().expect("a share"));
+    assert!((16.0 * shares[0] + 8.0 * shares[1] - 1.0).abs() < 1e-12, "{shares:?}");
+    assert!(step(&most) > step(&even), "the largest shard makes the collectives");
+    assert!(most["placement"]["ranks"][0].get("micro_batch_size").is_none());
+
+    let refused = ask("estimate", "fsdp1", &[&layout[..], &["--state-shares", "h100=3,a100=2"]].concat());
+    assert!(text(&refused.stderr).contains("fsdp1 shards state evenly"), "{}", text(&refused.stderr));
+
+    let plan = json(&ask("plan", "uneven.toml", &["--fix", "uneven-state", "--out", "plan.json"]));
+    assert!(plan["kinds"][0]["state_share"] != plan["kinds"][1]["state_share"]);
+    let again = json(&meshwright(&["estimate", "plan.json", "--format", "json"], folder));
+    for key in ["step_time_seconds", "memory", "kinds", "parallel", "placement", "fits"] {
+        assert_eq!(plan[key], again[key], "{key}");
+    }
+    assert_eq!(meshwright(&["check", "plan.json"], folder).status.code(), Some(0));
+    let export = meshwright(&["export", "plan.json", "--to", "torchtitan", "--out", "launch"], folder);
+    assert!(text(&export.stderr).contains("uneven shards of state"), "{}", text(&export.stderr));
 }

@@ -38,7 +38,7 @@ pub struct ParallelConfig {
     pub schedule: String,
     /// What is recomputed in the backward.
     pub recompute: Recompute,
-    /// Micro batches by kind of GPU where they differ, in rank order; `micro_batch_size` is the largest then.
+    /// Micro batches and state by kind of GPU where they differ, in rank order; `micro_batch_size` is the largest then.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub shares: Vec<KindShare>,
     /// The order ranks are numbered in.

@@ -148,6 +148,12 @@ impl StateShards {
         }
     }
 
+    /// The same on a rank whose shards are so many times as large as even ones.
+    #[must_use]
+    pub fn with_share(self, relative: f64) -> Self {
+        Self { data: self.data / relative, expert_data: self.expert_data / relative, ..self }
+    }
+
     /// Parameters of `weight` on one rank of its stage, before data parallelism divides anything.
     #[must_use]
     pub fn held(&self, weight: &Weight, model: &ModelSpec) -> f64 {

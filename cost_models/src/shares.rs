@@ -12,9 +12,20 @@
 //!
 //! `f` seconds of a microbatch through all layers on a GPU of the kind, with what the group's collectives leave exposed beside
 //! its own computation (over the slowest way and the smallest domain of the whole group), `e` what is exposed once in a step,
-//! `o` the optimizer. The parameters, gradients and optimizer state stay in equal shards: torch's `FullyShardedDataParallel`
-//! pads and chunks a flat parameter evenly, and `fully_shard` chunks every parameter by `torch.chunk(dim=0)`, so that each
-//! rank has the same bytes of state whatever its micro batch. A rank of kind `k` holds the activations of `b_k` sequences.
+//! `o` the optimizer. A rank of kind `k` holds the activations of `b_k` sequences.
+//!
+//! Apart from that, the sharded parameters, gradients and optimizer state may lie unevenly: a rank of kind `k` holds the part
+//! `s_k` of them, `sum over k of n_k s_k = 1`. Every collective then takes as long as one over equal shards of the largest,
+//!
+//! ```text
+//! all_gather, reduce_scatter of P bytes  =  the same of N P max over k of s_k,     N = sum over k of n_k
+//! ```
+//!
+//! since in every step of a ring some link carries the largest shard and the next step waits for it (torch's `ProcessGroupNCCL`
+//! makes an `all_gather` of uneven tensors of one broadcast by every rank, which is no faster). The optimizer takes a rank
+//! `s_k N` of what equal shards take. No engine of the catalogue shards so: torch's `FullyShardedDataParallel` pads a flat
+//! parameter and chunks it evenly, and `fully_shard` chunks every parameter by `torch.chunk(dim=0)`, so that each rank has the
+//! same bytes of state whatever its micro batch. An engine that does says so in its profile (`uneven_shards`).
 //!
 //! FSDP averages gradients over ranks. Where ranks have different numbers of tokens that is the mean over all tokens only if
 //! every rank divides its summed loss by the tokens of all ranks over the number of ranks ([`WEIGHTING`]).
@@ -39,6 +50,18 @@ pub struct KindShare {
     pub ranks: u32,
     /// Sequences of a microbatch on each of them.
     pub micro_batch_size: u64,
+    /// Sharded state on each of them, as a weight beside those of the other kinds.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub state: u32,
+}
+
+const fn one() -> u32 {
+    1
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+const fn is_one(weight: &u32) -> bool {
+    *weight == 1
 }
 
 impl ParallelConfig {
@@ -59,19 +82,53 @@ impl ParallelConfig {
         self.shares.iter().map(of_kind).fold(0, u64::saturating_add)
     }
 
-    /// The layout with these shares, or with one micro batch for all where they are all the same.
+    /// The layout with these shares, or with one micro batch and even state for all where they are all the same. Weights of
+    /// state are written without a common divisor.
     #[must_use]
-    pub fn with_shares(mut self, shares: Vec<KindShare>) -> Self {
+    pub fn with_shares(mut self, mut shares: Vec<KindShare>) -> Self {
         self.micro_batch_size = shares.iter().map(|share| share.micro_batch_size).max().unwrap_or(1);
-        let equal = shares.iter().all(|share| share.micro_batch_size == self.micro_batch_size);
-        self.shares = if equal { Vec::new() } else { shares };
+        let common = shares.iter().fold(0, |common, share| gcd(common, share.state)).max(1);
+        shares.iter_mut().for_each(|share| share.state /= common);
+        let equal = |share: &KindShare| {
+            share.micro_batch_size == self.micro_batch_size && share.state == shares[0].state
+        };
+        self.shares = if shares.iter().all(equal) { Vec::new() } else { shares };
         self
     }
 
-    /// The layout in which all ranks are like those of one kind.
+    /// The same with the micro batch of one kind for all.
     #[must_use]
     pub fn like(&self, share: &KindShare) -> Self {
-        Self { micro_batch_size: share.micro_batch_size, shares: Vec::new(), ..self.clone() }
+        Self { micro_batch_size: share.micro_batch_size, ..self.clone() }
+    }
+
+    /// Whether micro batches differ between the ranks of a data-parallel group.
+    #[must_use]
+    pub fn has_unequal_micro_batches(&self) -> bool {
+        self.shares.iter().any(|share| share.micro_batch_size != self.micro_batch_size)
+    }
+
+    /// Whether sharded state differs between the ranks of a data-parallel group.
+    #[must_use]
+    pub fn has_uneven_state(&self) -> bool {
+        self.shares.iter().any(|share| share.state != self.shares[0].state)
+    }
+
+    /// Sharded state of a rank with this weight over that of even shards: `s_k N`.
+    #[must_use]
+    pub fn relative_state(&self, weight: u32) -> f64 {
+        if !self.has_uneven_state() {
+            return 1.0;
+        }
+        let ranks: f64 = self.shares.iter().map(|share| f64::from(share.ranks)).sum();
+        let whole = |share: &KindShare| f64::from(share.ranks) * f64::from(share.state);
+        f64::from(weight) * ranks / self.shares.iter().map(whole).sum::<f64>()
+    }
+
+    /// The largest shard over an even one.
+    #[must_use]
+    pub fn largest_shard(&self) -> f64 {
+        self.relative_state(self.shares.iter().map(|share| share.state).max().unwrap_or(1))
     }
 }
 
@@ -149,14 +206,42 @@ pub fn faults(run: &TrainingRun) -> Vec<Violation> {
     }
     let sizes = || parallel.micro_batch_sizes();
     let (least, most) = (sizes().min().unwrap_or(0), sizes().max().unwrap_or(0));
-    if least == 0 || least == most || most != parallel.micro_batch_size {
+    let states = parallel.shares.iter().map(|share| share.state);
+    let equal = least == most && !parallel.has_uneven_state();
+    if least == 0 || equal || most != parallel.micro_batch_size || states.min() == Some(0) {
         let message = format!(
             "the micro batches of the kinds go from {least} to {most}, and micro_batch_size is {}",
             parallel.micro_batch_size
         );
-        return violation(message, "each is at least 1, not all are equal, micro_batch_size is the largest");
+        let hint = "sizes and states are at least 1, not all are equal, micro_batch_size is the largest";
+        return violation(message, hint);
     }
-    Vec::new()
+    uneven_fault(run).into_iter().collect()
+}
+
+/// What speaks against uneven shards of state.
+fn uneven_fault(run: &TrainingRun) -> Option<Violation> {
+    let parallel = run.parallel;
+    if !parallel.has_uneven_state() {
+        return None;
+    }
+    let violation = |message: String, hint: &str| {
+        Some(Violation { id: "S2".to_owned(), message, hint: Some(hint.to_owned()) })
+    };
+    if !run.runtime.uneven_shards {
+        let message = format!("{} shards state evenly over its ranks", run.runtime.name);
+        return violation(message, "a profile of an engine that does otherwise says uneven_shards = true");
+    }
+    if parallel.zero_stage < 2 || parallel.dp_replicate != 1 {
+        let message =
+            format!("uneven shards with ZeRO-{} and {} replicas", parallel.zero_stage, parallel.dp_replicate);
+        return violation(message, "zero_stage 2 or 3 and dp_replicate 1 work");
+    }
+    None
+}
+
+const fn gcd(a: u32, b: u32) -> u32 {
+    if b == 0 { a } else { gcd(b, a % b) }
 }
 
 fn listed(kinds: &[(String, u32)]) -> String {

@@ -26,7 +26,7 @@ fn cluster(gpus: &[&str]) -> Cluster {
 type Edit<'e> = &'e dyn Fn(&mut ParallelConfig);
 
 fn share(gpu: &str, ranks: u32, micro_batch_size: u64) -> KindShare {
-    KindShare { gpu: gpu.to_owned(), ranks, micro_batch_size }
+    KindShare { gpu: gpu.to_owned(), ranks, micro_batch_size, state: 1 }
 }
 
 fn layout(shares: Vec<KindShare>) -> ParallelConfig {
@@ -165,4 +165,44 @@ fn shares_have_rules() {
         Some(vec![("h100-sxm-80gb".to_owned(), 1), ("a100-sxm-80gb".to_owned(), 1)])
     );
     assert_eq!(ranks_by_kind(&mixed, &ParallelConfig { cp: 16, ..ParallelConfig::default() }), None);
+}
+
+/// State apart from compute: bytes by share, collectives by the largest, all of it the even case where shares are even.
+#[test]
+fn uneven_state_moves_bytes_and_costs_the_largest_shard() {
+    let cluster = cluster(&["h200", "a100-sxm-40gb"]);
+    let with = |states: [u32; 2]| {
+        let mut shares = vec![share("h200", 8, 2), share("a100-sxm-40gb", 8, 1)];
+        shares.iter_mut().zip(states).for_each(|(share, state)| share.state = state);
+        layout(shares)
+    };
+    let (even, uneven) = (with([1, 1]), with([3, 1]));
+    let again = predicted(&cluster, &with([5, 5]));
+    let (a, b) = (predicted(&cluster, &even), predicted(&cluster, &uneven));
+    assert_eq!((a.step_time_seconds, &a.memory), (again.step_time_seconds, &again.memory));
+    assert_eq!((even.largest_shard(), uneven.largest_shard(), uneven.relative_state(1)), (1.0, 1.5, 0.5));
+    for (kind, relative) in [(0, 1.5), (1, 0.5)] {
+        let bytes = |own: &Estimate| own.kinds[kind].memory.static_bytes.get();
+        assert!((bytes(&b) / bytes(&a) / relative - 1.0).abs() < 1e-12);
+        assert_eq!(b.kinds[kind].memory.activations_bytes, a.kinds[kind].memory.activations_bytes);
+    }
+    assert!(b.step_time_seconds > a.step_time_seconds);
+    let flipped = predicted(&cluster, &with([1, 3]));
+    assert_eq!(flipped.time_seconds.dp, b.time_seconds.dp, "collectives only see the largest shard");
+
+    let broken = |uneven_shards: bool, edit: &dyn Fn(&mut ParallelConfig)| {
+        let mut parallel = uneven.clone();
+        edit(&mut parallel);
+        with_run(&cluster, "fsdp2", &parallel, |run| {
+            let runtime = Runtime { uneven_shards, ..run.runtime.clone() };
+            broken(&TrainingRun { runtime: &runtime, ..*run })
+                .into_iter()
+                .map(|rule| rule.id)
+                .collect::<Vec<_>>()
+        })
+    };
+    assert!(broken(true, &|_| {}).is_empty());
+    assert_eq!(broken(false, &|_| {}), ["S2"]);
+    assert_eq!(broken(true, &|p| (p.dp_replicate, p.dp_shard) = (2, 8)), ["S2"]);
+    assert_eq!(broken(true, &|p| p.shares[0].state = 0), ["S1"]);
 }

@@ -32,10 +32,13 @@ pub enum Term {
     CrossNode(Field),
     /// Micro batches differ between the ranks of a data-parallel group.
     UnequalMicroBatches,
+    /// Shards of state differ between the ranks of a data-parallel group.
+    UnevenState,
 }
 
-/// How that is written.
-pub const UNEQUAL: &str = "unequal-micro-batches";
+/// How the last two are written.
+const UNEQUAL: [(&str, Term); 2] =
+    [("unequal-micro-batches", Term::UnequalMicroBatches), ("uneven-state", Term::UnevenState)];
 
 /// A test of a number.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -166,8 +169,8 @@ impl Term {
     /// What is wrong with it, quoting it.
     pub fn parse(text: &str) -> Result<Self, String> {
         let text = text.trim();
-        if text == UNEQUAL {
-            return Ok(Self::UnequalMicroBatches);
+        if let Some((_, term)) = UNEQUAL.iter().find(|(name, _)| *name == text) {
+            return Ok(term.clone());
         }
         if let Some(axis) = text.strip_prefix("cross-node-") {
             return cross_node(axis).ok_or_else(|| format!("`{text}`: only tp, cp, ep and pp have groups"));
@@ -198,7 +201,8 @@ impl Term {
             }
             Self::Name(_, names) => names.iter().any(|name| recompute_matches(name, parallel.recompute)),
             Self::CrossNode(field) => crosses(*field, parallel, cluster),
-            Self::UnequalMicroBatches => !parallel.shares.is_empty(),
+            Self::UnequalMicroBatches => parallel.has_unequal_micro_batches(),
+            Self::UnevenState => parallel.has_uneven_state(),
         }
     }
 }

@@ -162,7 +162,8 @@ fn layouts(problem: &Problem) -> Vec<ParallelConfig> {
                 };
                 for num_microbatches in divisors(batch) {
                     let sized = ParallelConfig { num_microbatches, ..parallel.clone() };
-                    list.extend(shared(problem.cluster, &sized, batch / num_microbatches));
+                    let uneven = problem.runtime.uneven_shards;
+                    list.extend(shared(problem.cluster, &sized, batch / num_microbatches, uneven));
                 }
             }
         }
@@ -185,22 +186,42 @@ fn variants(dp: u64) -> Vec<(u32, u8, Recompute, bool)> {
 }
 
 /// A layout with every way to share the sequences of a microbatch.
-fn shared(cluster: &Cluster, parallel: &ParallelConfig, total: u64) -> Vec<ParallelConfig> {
+fn shared(cluster: &Cluster, parallel: &ParallelConfig, total: u64, uneven: bool) -> Vec<ParallelConfig> {
     let mut list = Vec::new();
     let dp = u64::from(parallel.dp());
     if total.is_multiple_of(dp) {
         list.push(ParallelConfig { micro_batch_size: total / dp, ..parallel.clone() });
     }
     let Some(kinds) = ranks_by_kind(cluster, parallel).filter(|kinds| kinds.len() > 1) else { return list };
+    let weights = if uneven && parallel.dp_replicate == 1 {
+        weightings(kinds.len())
+    } else {
+        vec![vec![1; kinds.len()]]
+    };
     let ranks: Vec<u64> = kinds.iter().map(|(_, ranks)| u64::from(*ranks)).collect();
-    for sizes in ways(&ranks, total) {
-        let share = |((gpu, ranks), size): (&(String, u32), &u64)| KindShare {
+    for (sizes, weights) in
+        ways(&ranks, total).iter().flat_map(|sizes| weights.iter().map(move |own| (sizes, own)))
+    {
+        let share = |(((gpu, ranks), &micro_batch_size), &state): ((&(String, u32), &u64), &u32)| KindShare {
             gpu: gpu.clone(),
             ranks: *ranks,
-            micro_batch_size: *size,
+            micro_batch_size,
+            state,
         };
-        let own = parallel.clone().with_shares(kinds.iter().zip(&sizes).map(share).collect());
+        let own = parallel.clone().with_shares(kinds.iter().zip(sizes).zip(weights).map(share).collect());
         list.extend(Some(own).filter(|own| !own.shares.is_empty()));
+    }
+    list
+}
+
+/// Every way to weight the state of so many kinds with numbers up to eight, some of them the same.
+fn weightings(kinds: usize) -> Vec<Vec<u32>> {
+    let mut list: Vec<Vec<u32>> = vec![Vec::new()];
+    for _ in 0..kinds {
+        list = list
+            .iter()
+            .flat_map(|own| (1..=8).map(move |weight| [own.clone(), vec![weight]].concat()))
+            .collect();
     }
     list
 }
@@ -263,8 +284,31 @@ fn step(solution: &Option<Box<Solution>>) -> Option<f64> {
     solution.as_ref().map(|own| own.estimate.step_time_seconds.get())
 }
 
-fn search_and_brute_force_agree(seed: u64, cases: usize) {
+/// Two kinds with little room for the state, and an engine that may shard it unevenly.
+fn draw_uneven(random: &mut Random) -> Case {
+    let nodes = of(random, &[&[(1, 1), (1, 1)][..], &[(1, 2), (1, 1)], &[(1, 2), (1, 2)], &[(1, 1), (1, 3)]]);
+    let mut names = vec!["h100-sxm-80gb", "a100-sxm-40gb", "l40s", "h200"];
+    let gpus: Vec<&str> =
+        nodes.iter().map(|_| names.remove(random.below(names.len() as u64) as usize)).collect();
+    let world: u64 = nodes.iter().map(|(count, gpus)| u64::from(count * gpus)).sum();
+    let runtime = Runtime::named("fsdp1").expect("a catalogue runtime");
+    Case {
+        model: model(8 * world as usize - 8 + random.below(8) as usize),
+        cluster: cluster(nodes, &gpus),
+        workload: workload(world + random.below(5), of(random, &[1024, 2048])),
+        runtime: Runtime { uneven_shards: true, ..runtime },
+        fixed: "cp=1",
+        limit: None,
+    }
+}
+
+fn search_and_brute_force_agree(
+    seed: u64,
+    cases: usize,
+    draw: fn(&mut Random) -> Case,
+) -> Vec<ParallelConfig> {
     let mut random = Random(seed);
+    let mut plans = Vec::new();
     let (mut feasible, mut unequal) = (0, 0);
     for index in 0..cases {
         let case = draw(&mut random);
@@ -281,20 +325,40 @@ fn search_and_brute_force_agree(seed: u64, cases: usize) {
         );
         feasible += usize::from(best.is_some());
         unequal += usize::from(layout.is_some_and(|own| !own.shares.is_empty()));
+        plans.extend(layout.cloned());
     }
     assert!(feasible * 2 > cases, "only {feasible} of {cases} cases had a plan");
     assert!(unequal * 5 > cases, "only {unequal} of {cases} plans have unequal micro batches");
+    plans
 }
 
 #[test]
 fn search_and_brute_force_end_at_the_same_step() {
-    search_and_brute_force_agree(7, 120);
+    search_and_brute_force_agree(7, 120, draw);
 }
 
 #[test]
 #[ignore = "minutes: cargo test --release -p meshwright-solver --test unequal -- --ignored"]
 fn search_and_brute_force_end_at_the_same_step_on_500() {
-    search_and_brute_force_agree(91, 500);
+    search_and_brute_force_agree(91, 500, draw);
+}
+
+#[test]
+fn state_lies_apart_from_compute_where_brute_force_puts_it() {
+    let plans = search_and_brute_force_agree(11, 50, draw_uneven);
+    let uneven = plans.iter().filter(|own| own.has_uneven_state()).count();
+    assert!(uneven >= 5, "only {uneven} of {} plans have uneven state", plans.len());
+    for plan in plans.iter().filter(|own| own.has_uneven_state()) {
+        let parts = plan.shares.iter().map(|share| f64::from(share.ranks) * plan.relative_state(share.state));
+        let whole = parts.sum::<f64>() / f64::from(plan.dp());
+        assert!((whole - 1.0).abs() < 1e-12, "the shares of {plan:?} make {whole}");
+    }
+}
+
+#[test]
+#[ignore = "minutes: cargo test --release -p meshwright-solver --test unequal -- --ignored"]
+fn state_lies_apart_from_compute_where_brute_force_puts_it_on_500() {
+    search_and_brute_force_agree(17, 500, draw_uneven);
 }
 
 /// Unequal micro batches never lose to equal ones, memory never hurts, and the shares make up the batch.
@@ -307,10 +371,14 @@ fn more_freedom_and_more_memory_are_never_worse() {
         assert!(better <= worse * (1.0 + 1e-12), "{what}: {better} above {worse}");
     };
     for _ in 0..200 {
-        let case = draw(&mut random);
+        let mut case = draw(&mut random);
+        case.runtime.uneven_shards = random.below(2) == 0;
         let limit = Bytes::gib(10.0 + random.below(30) as f64);
         let free = solved(&problem(&case, &[], Some(limit)));
-        let equal = solved(&problem(&case, &["unequal-micro-batches"], Some(limit)));
+        let even = solved(&problem(&case, &["uneven-state"], Some(limit)));
+        at_most(&free, &even, "even shards are better");
+        assert!(even.is_none_or(|own| !own.parallel.has_uneven_state()));
+        let equal = solved(&problem(&case, &["unequal-micro-batches", "uneven-state"], Some(limit)));
         at_most(&free, &equal, "equal micro batches are better");
         assert!(equal.is_none_or(|own| own.parallel.shares.is_empty()));
         let more = solved(&problem(&case, &[], Some(limit * 1.25)));

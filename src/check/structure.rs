@@ -58,7 +58,7 @@ fn placement(plan: &Plan) -> Vec<Violation> {
 /// Micro batches of different sizes: what a rank is told to take is what the layout says of its GPU.
 fn told(plan: &Plan) -> Option<Violation> {
     let (parallel, ranks) = (&plan.parallel, &plan.placement.ranks);
-    if parallel.shares.is_empty() {
+    if !parallel.has_unequal_micro_batches() {
         let message = "ranks have micro batches of their own, and the layout has one for all".to_owned();
         let told = ranks.iter().any(|rank| rank.micro_batch_size.is_some());
         return told.then(|| violation("placement-batch", message, "leave them out of placement.ranks"));

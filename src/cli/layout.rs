@@ -1,6 +1,6 @@
 //! The degrees of a layout as flags.
 
-use super::micro_batches::{self, Stated};
+use super::kind_shares::{self, Stated};
 use crate::error::AppError;
 use crate::inputs::Inputs;
 use clap::Args;
@@ -42,8 +42,11 @@ pub struct LayoutArgs {
     #[arg(long, value_name = "B", default_value_t = 1)]
     micro_batch: u64,
     /// Sequences of a microbatch by kind of GPU, such as h100-sxm-80gb=3,a100=1, on a mixed cluster.
-    #[arg(long, value_name = "GPU=B,...", value_delimiter = ',', value_parser = micro_batches::parse, conflicts_with = "micro_batch")]
+    #[arg(long, value_name = "GPU=B,...", value_delimiter = ',', value_parser = kind_shares::parse, conflicts_with = "micro_batch")]
     micro_batches: Vec<Stated>,
+    /// Sharded state of a rank by kind of GPU, as weights such as h100-sxm-80gb=1,h200=2 (runtimes with uneven shards).
+    #[arg(long, value_name = "GPU=W,...", value_delimiter = ',', value_parser = kind_shares::parse)]
+    state_shares: Vec<Stated>,
     /// Pipeline schedule (default: 1f1b, interleaved-1f1b with chunks).
     #[arg(long, value_name = "NAME")]
     schedule: Option<Schedule>,
@@ -164,15 +167,15 @@ impl LayoutArgs {
         })
     }
 
-    /// Micro batches by kind, if any are stated.
+    /// Micro batches and state by kind, if any are stated.
     fn shares(&self, inputs: &Inputs, degrees: &ParallelConfig) -> Result<Vec<KindShare>, Vec<String>> {
-        if self.micro_batches.is_empty() {
+        if self.micro_batches.is_empty() && self.state_shares.is_empty() {
             return Ok(Vec::new());
         }
         if self.pp > 1 {
-            return Err(vec!["--micro-batches needs --pp 1".to_owned()]);
+            return Err(vec!["--micro-batches and --state-shares need --pp 1".to_owned()]);
         }
-        micro_batches::shares(&self.micro_batches, &inputs.cluster, degrees)
+        kind_shares::shares(&self.micro_batches, &self.state_shares, &inputs.cluster, degrees)
     }
 
     fn faults(&self) -> Vec<String> {

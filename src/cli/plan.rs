@@ -186,9 +186,12 @@ fn next_step(plan: &Plan, path: &str) -> String {
         launcher.runtime() == plan.inputs.runtime.name && launcher.export(plan).is_ok()
     };
     if !plan.parallel.shares.is_empty() {
-        return format!(
-            "Wrote {path}. `placement.ranks` has the micro batch of every rank for the training loop.\n"
-        );
+        let own = if plan.parallel.has_unequal_micro_batches() {
+            "`placement.ranks` has the micro batch of every rank for the training loop"
+        } else {
+            "`parallel.shares` has what every kind of GPU holds"
+        };
+        return format!("Wrote {path}. {own}.\n");
     }
     launch::ALL
         .iter()

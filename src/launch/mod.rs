@@ -274,18 +274,20 @@ fn held_elsewhere(plan: &Plan, launcher: &dyn Launcher) -> Vec<String> {
     reasons.into_iter().filter(|(held, _)| *held).map(|(_, reason)| reason.to_owned()).collect()
 }
 
-/// Micro batches of different sizes, which no launcher here can start: each has one setting for all of its ranks (Megatron's
+/// Shares by kind of GPU, which no launcher here can start: each has one micro batch for all of its ranks (Megatron's
 /// `--micro-batch-size`, torchtitan's `training.local_batch_size`, `DeepSpeed`'s `train_micro_batch_size_per_gpu`, the batch size
-/// that Accelerate's sampler shards take to be that of every process).
-fn unequal(plan: &Plan) -> Option<String> {
-    let sizes =
-        plan.parallel.micro_batch_sizes().map(|size| size.to_string()).collect::<Vec<_>>().join(" and ");
-    (!plan.parallel.shares.is_empty()).then(|| {
+/// that Accelerate's sampler shards take to be that of every process) and even shards.
+fn unequal(plan: &Plan) -> Vec<String> {
+    let parallel = &plan.parallel;
+    let sizes = parallel.micro_batch_sizes().map(|size| size.to_string()).collect::<Vec<_>>().join(" and ");
+    let micro_batches = parallel.has_unequal_micro_batches().then(|| {
         format!(
             "micro batches of {sizes} sequences by kind of GPU: it has one size for all ranks (a training loop that feeds every rank \
              by itself finds its size in `placement.ranks` of the plan)"
         )
-    })
+    });
+    let state = parallel.has_uneven_state().then(|| "uneven shards of state by kind of GPU".to_owned());
+    micro_batches.into_iter().chain(state).collect()
 }
 
 /// An order of the ranks that the launcher does not have, where it makes a difference.

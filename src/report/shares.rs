@@ -8,7 +8,7 @@ use std::fmt::Write;
 /// Header of [`rows`].
 pub const HEADER: [&str; 7] = ["GPU", "ranks", "sequences", "state", "busy", "peak GiB", "of GiB"];
 
-/// One row for every kind; none where all ranks have one micro batch.
+/// One row for every kind; none where all ranks have equal shares.
 #[must_use]
 pub fn rows(plan: &Plan) -> Vec<Vec<String>> {
     let run = plan.run();
@@ -27,7 +27,7 @@ pub fn rows(plan: &Plan) -> Vec<Vec<String>> {
     plan.estimate.kinds.iter().map(row).collect()
 }
 
-/// Lines of the summary; nothing where all ranks have one micro batch.
+/// Lines of the summary; nothing where all ranks have equal shares.
 #[must_use]
 pub fn lines(plan: &Plan) -> String {
     let mut text = String::new();

@@ -5,6 +5,7 @@ use crate::plan::Plan;
 use crate::room::tightest;
 use cluster_profiles::{Bytes, Cluster, Seconds};
 use cost_models::layerwise::Strategy;
+use cost_models::shares::KindShare;
 use cost_models::{ParallelConfig, RankMemory};
 use solver::{Alternative, Certificate, Minimised, Status};
 use std::fmt::Write;
@@ -140,13 +141,24 @@ pub fn degrees(parallel: &ParallelConfig) -> String {
     parts.join("   ")
 }
 
-/// Sequences of a microbatch, by kind of GPU where they differ, and the number of microbatches.
+/// Sequences of a microbatch, by kind of GPU where they differ, and the number of microbatches; weights of state where it is
+/// uneven.
 fn micro_batch(parallel: &ParallelConfig) -> String {
-    if parallel.shares.is_empty() {
-        return format!("micro batch {} x {}", parallel.micro_batch_size, parallel.num_microbatches);
-    }
-    let kinds = parallel.shares.iter().map(|share| format!("{} {}", share.gpu, share.micro_batch_size));
-    format!("micro batch ({}) x {}", kinds.collect::<Vec<_>>().join(", "), parallel.num_microbatches)
+    let by_kind = |number: &dyn Fn(&KindShare) -> u64| {
+        let kinds = parallel.shares.iter().map(|share| format!("{} {}", share.gpu, number(share)));
+        format!("({})", kinds.collect::<Vec<_>>().join(", "))
+    };
+    let sizes = if parallel.has_unequal_micro_batches() {
+        by_kind(&|share| share.micro_batch_size)
+    } else {
+        parallel.micro_batch_size.to_string()
+    };
+    let state = if parallel.has_uneven_state() {
+        format!("   state {}", by_kind(&|share| u64::from(share.state)))
+    } else {
+        String::new()
+    };
+    format!("micro batch {sizes} x {}{state}", parallel.num_microbatches)
 }
 
 fn block_counts(plan: &Plan) -> Vec<usize> {

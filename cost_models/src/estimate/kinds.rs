@@ -23,17 +23,18 @@ pub struct KindEstimate {
     pub memory: RankMemory,
 }
 
-/// The ranks of a run by kind; nothing where all have one micro batch.
+/// The ranks of a run by kind; nothing where all have equal shares.
 pub(super) fn kinds(run: &TrainingRun, sites: Option<&Sites>) -> Result<Vec<KindEstimate>, EstimateError> {
     if run.parallel.shares.is_empty() {
         return Ok(Vec::new());
     }
     let reserve = &run.runtime.memory.reserve;
-    let state_share = 1.0 / f64::from(run.parallel.dp_shard * run.parallel.cp);
+    let even = 1.0 / f64::from(run.parallel.dp_shard * run.parallel.cp);
     let stages = kind_stages(run, sites)?;
     let parts = run.parallel.shares.iter().zip(stages).zip(kind_peaks(run)?);
     let of_kind =
         |((share, stages), peak): ((&KindShare, crate::step::KindStages), crate::memory::RankPeak)| {
+            let state_share = even * run.parallel.relative_state(share.state);
             let (share, memory) = (share.clone(), peak.report(reserve));
             KindEstimate { share, state_share, busy_seconds: stages.seconds, memory }
         };

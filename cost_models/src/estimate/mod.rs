@@ -37,7 +37,7 @@ pub struct Estimate {
     pub tokens_per_second_per_gpu: f64,
     /// Memory of every pipeline rank.
     pub memory: Vec<RankMemory>,
-    /// The ranks by kind of GPU where their micro batches differ; `memory` is that of the kind with the least room.
+    /// The ranks by kind of GPU where their micro batches or their shards of state differ; `memory` is that of the kind with the least room.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kinds: Vec<KindEstimate>,
     /// Whether every rank stays below the limit.
@@ -104,7 +104,7 @@ pub(crate) fn assembled(
     } else {
         Edge::of_kinds(run, &kinds)
     };
-    let weighting = (!kinds.is_empty()).then(|| WEIGHTING.to_owned());
+    let weighting = run.parallel.has_unequal_micro_batches().then(|| WEIGHTING.to_owned());
     let hosts_fit = hosts_fit(run, &memory);
     let host_warning = (!hosts_fit).then(|| host_warning(run, &memory));
     let time = step.breakdown;

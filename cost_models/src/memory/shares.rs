@@ -1,4 +1,4 @@
-//! Memory where the ranks of a data-parallel group take micro batches of different sizes: equal state, own activations.
+//! Memory where the ranks of a data-parallel group take shares of their own: of state and of activations.
 
 use super::context::MemoryContext;
 use super::error::MemoryError;
@@ -24,7 +24,9 @@ pub fn kind_peak(run: &TrainingRun, share: &KindShare) -> Result<RankPeak, Memor
     let group = slowest_group(run.cluster, &share.gpu).ok_or_else(unknown)?;
     let parallel = run.parallel.like(share);
     let own = TrainingRun { parallel: &parallel, ..*run };
-    let context = MemoryContext { gpu: &run.cluster.groups[group].gpu, ..MemoryContext::of(&own)? };
+    let context = MemoryContext::of(&own)?;
+    let shards = context.shards.with_share(parallel.relative_state(share.state));
+    let context = MemoryContext { gpu: &run.cluster.groups[group].gpu, shards, ..context };
     let peaks = MemoryTable::new(context)?.peaks(run.stages)?;
     Ok(peaks.first().copied().unwrap_or_default())
 }

@@ -164,7 +164,7 @@ const MISSING: &[Missing] = &[
     Missing {
         id: "E11",
         what: "micro batches of different sizes in a data-parallel group",
-        used: |engine, p| !engine.unequal_micro_batches && !p.shares.is_empty(),
+        used: |engine, p| !engine.unequal_micro_batches && p.has_unequal_micro_batches(),
         hint: |_| Some("one micro batch for all ranks works; fsdp1 and fsdp2 have different ones".to_owned()),
     },
     Missing {

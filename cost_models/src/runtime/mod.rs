@@ -54,6 +54,9 @@ pub struct Runtime {
     /// Release as (year, month), where behaviour changed between releases.
     #[serde(default)]
     pub release: Option<(u16, u8)>,
+    /// Whether ranks of a data-parallel group may hold shards of different sizes ([`crate::shares`]).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub uneven_shards: bool,
     /// What the run states beyond the profile.
     #[serde(default)]
     pub facts: RuntimeFacts,

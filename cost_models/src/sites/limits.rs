@@ -31,11 +31,12 @@ pub fn limit_of_part(part: &Cluster, whole: &Cluster, runtime: &Runtime, limit: 
 /// Whether every rank of a run holds no more than its GPU may under a limit for the largest GPUs, and hosts have room for the rest.
 #[must_use]
 pub fn fits(run: &TrainingRun, estimate: &Estimate, limit: Bytes) -> bool {
-    if !estimate.kinds.is_empty() {
-        return estimate.kinds.iter().all(|kind| kind.memory.peak_bytes <= kind.room(run, limit)[1]);
-    }
-    estimate.memory.iter().zip(rank_limits(run, limit)).all(|(rank, limit)| rank.peak_bytes <= limit)
-        && hosts_fit(run, &estimate.memory)
+    let fit = if estimate.kinds.is_empty() {
+        estimate.memory.iter().zip(rank_limits(run, limit)).all(|(rank, limit)| rank.peak_bytes <= limit)
+    } else {
+        estimate.kinds.iter().all(|kind| kind.memory.peak_bytes <= kind.room(run, limit)[1])
+    };
+    fit && hosts_fit(run, &estimate.memory)
 }
 
 /// The most a GPU of every pipeline rank may hold under a limit for the largest GPUs.

@@ -69,14 +69,15 @@ pub fn sharded_exposure(run: &TrainingRun, context: &LayerContext, cost: &LayerC
         return (Seconds::ZERO, Seconds::ZERO);
     }
     let groups = Groups::of(run, context.site);
+    let padding = run.parallel.largest_shard();
     let gather = if gathers {
-        over_groups(&context.fabric, Collective::AllGather, &groups, cost.parameters, GATHER_BYTES)
+        over_groups(&context.fabric, Collective::AllGather, &groups, cost.parameters, GATHER_BYTES * padding)
     } else {
         Seconds::ZERO
     };
     let scatter = if scatters {
         let reduction = run.runtime.reduction_dtype(run.workload).bytes();
-        over_groups(&context.fabric, Collective::ReduceScatter, &groups, cost.parameters, reduction)
+        over_groups(&context.fabric, Collective::ReduceScatter, &groups, cost.parameters, reduction * padding)
     } else {
         Seconds::ZERO
     };
@@ -194,8 +195,9 @@ impl Step<'_, '_> {
     }
 
     fn over(&self, collective: Collective, parameters: RankParameters, bytes: f64) -> Seconds {
-        self.bucketed(collective, Bytes(bytes * parameters.dense), self.groups.dense, bytes)
-            + self.bucketed(collective, Bytes(bytes * parameters.expert), self.groups.expert, bytes)
+        let padded = bytes * self.run.parallel.largest_shard();
+        self.bucketed(collective, Bytes(padded * parameters.dense), self.groups.dense, bytes)
+            + self.bucketed(collective, Bytes(padded * parameters.expert), self.groups.expert, bytes)
     }
 
     fn bucketed(&self, collective: Collective, tensor: Bytes, group: Group, bytes: f64) -> Seconds {

@@ -50,7 +50,13 @@ impl std::ops::AddAssign for OwnedParameters {
 fn on_rank(run: &TrainingRun, stages: &StageCosts, rank: usize) -> Seconds {
     let owned = stages.rank_owned(rank, run.parallel);
     if !run.parallel.shares.is_empty() {
-        let kinds = run.cluster.groups.iter().map(|nodes| on_nodes(run, owned, nodes));
+        let kinds = run.cluster.groups.iter().map(|nodes| {
+            let share = run.parallel.shares.iter().find(|share| share.gpu == nodes.gpu.name);
+            let relative = share.map_or(1.0, |share| run.parallel.relative_state(share.state));
+            let OwnedParameters { updated, resident } = owned;
+            let own = OwnedParameters { updated: updated * relative, resident: resident * relative };
+            on_nodes(run, own, nodes)
+        });
         return kinds.fold(Seconds::ZERO, Seconds::max);
     }
     let nodes = stages.site(rank).map_or_else(|| run.cluster.main(), |site| &run.cluster.groups[site.group]);

@@ -93,7 +93,8 @@ fn options<'s>(
     (0..=most).map(move |extra| (extra, seconds[first + extra].max(rest[above - extra * step])))
 }
 
-const fn gcd(a: u64, b: u64) -> u64 {
+/// The greatest common divisor.
+pub const fn gcd(a: u64, b: u64) -> u64 {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 

@@ -10,7 +10,7 @@
 
 use super::kinds::{Run, hosts_of};
 use super::part::{Part, is_chain};
-use super::shares::{bands, least_maximum};
+use super::shares::{bands, gcd, least_maximum};
 use super::split::{Choice, Found};
 use crate::divisors::divisors;
 use crate::mesh::{Mesh, Pipeline, Sharding};
@@ -30,6 +30,8 @@ use std::sync::Arc;
 
 /// Sequences of a microbatch on a rank, at most.
 const MOST_SEQUENCES: u64 = 1024;
+/// The largest weight of a kind's state beside that of another.
+const MOST_WEIGHT: u32 = 8;
 /// Sequences up to which it is not asked before how many fit.
 const FEW: u64 = 8;
 
@@ -58,7 +60,8 @@ impl Part<'_> {
         let mut meshes = Meshes::default();
         let (engine, world) = (self.space.engine(), self.space.facts().world);
         let kinds = self.gpu_kinds();
-        if kinds.len() < 2 || !engine.unequal_micro_batches {
+        let able = engine.unequal_micro_batches || self.problem.runtime.uneven_shards;
+        if kinds.len() < 2 || !able {
             return meshes;
         }
         let degrees = |able: bool, ranks: u64| if able { divisors(ranks) } else { vec![1] };
@@ -67,7 +70,7 @@ impl Part<'_> {
                 for sequence_parallel in [false, true] {
                     let mesh = mesh_of([tp, cp, world / tp / cp], sequence_parallel);
                     let whole = kinds.iter().all(|kind| kind.gpus.is_multiple_of(tp * cp));
-                    if whole && self.is_inside_nodes(&mesh) && self.may_run(&mesh, &kinds) {
+                    if whole && self.is_inside_nodes(&mesh) && self.may_run(&mesh) {
                         let counts = self.microbatch_counts(&mesh).len() as u64;
                         meshes.considered += self.space.layout_count(&mesh) * counts;
                         meshes.list.push(mesh);
@@ -105,14 +108,13 @@ impl Part<'_> {
     }
 
     /// Whether anything may run on a mesh.
-    fn may_run(&self, mesh: &Mesh, kinds: &[Kind]) -> bool {
-        let one = |kind: &Kind| KindShare { gpu: kind.gpu.clone(), ranks: 1, micro_batch_size: 1 };
-        let shares: Vec<KindShare> = kinds.iter().map(one).collect();
+    fn may_run(&self, mesh: &Mesh) -> bool {
         let shardings = self.space.shardings(mesh);
         let pipelines = self.space.single_pipelines(mesh);
         let mut layouts =
             pipelines.iter().flat_map(|own| shardings.iter().map(move |sharding| mesh.with(own, *sharding)));
-        layouts.any(|parallel| self.allows_unequal(&parallel, &shares))
+        layouts.any(|parallel| self.allows_unequal(&parallel))
+            && [(true, false), (false, true), (true, true)].into_iter().any(|(a, b)| self.may_differ(a, b))
     }
 
     /// Whether a layout keeps the engine's rules, but for the one on the global batch.
@@ -121,15 +123,46 @@ impl Part<'_> {
         self.space.engine().allows(&facts, parallel)
     }
 
-    /// Whether a layout keeps the rules and every constraint, but for those on micro batches and their number.
-    fn allows_unequal(&self, parallel: &ParallelConfig, shares: &[KindShare]) -> bool {
-        let unequal = ParallelConfig { shares: shares.to_vec(), ..parallel.clone() };
-        let of_sizes =
-            |term: &Term| matches!(term, Term::Number(Field::Axis(Axis::MicroBatch | Axis::Microbatches), _));
+    /// Whether a layout keeps the rules and every constraint, but for those on micro batches, their number and shares.
+    fn allows_unequal(&self, parallel: &ParallelConfig) -> bool {
+        let of_sizes = |term: &Term| {
+            let number = matches!(term, Term::Number(Field::Axis(Axis::MicroBatch | Axis::Microbatches), _));
+            number || matches!(term, Term::UnequalMicroBatches | Term::UnevenState)
+        };
         let mut others =
             self.problem.constraints.as_slice().iter().filter(|constraint| !of_sizes(&constraint.term));
-        others.all(|constraint| constraint.allows(&unequal, self.problem.cluster))
+        others.all(|constraint| constraint.allows(parallel, self.problem.cluster))
             && self.keeps_rules(parallel)
+    }
+
+    /// Whether micro batches may differ or not, with state that does or does not.
+    fn may_differ(&self, unequal: bool, uneven: bool) -> bool {
+        let able = (!unequal || self.space.engine().unequal_micro_batches)
+            && (!uneven || self.problem.runtime.uneven_shards);
+        let mut constraints = self.problem.constraints.as_slice().iter();
+        able && constraints.all(|constraint| match constraint.term {
+            Term::UnequalMicroBatches => constraint.wanted == unequal,
+            Term::UnevenState => constraint.wanted == uneven,
+            _ => true,
+        })
+    }
+
+    /// The ways to weight the state of every kind with a sharding, the even one first.
+    fn weightings(&self, kinds: usize, sharding: Sharding) -> Vec<Vec<u32>> {
+        let even = vec![vec![1; kinds]];
+        let able = sharding.zero_stage >= 2 && sharding.dp_replicate == 1;
+        if !able || !(self.may_differ(false, true) || self.may_differ(true, true)) {
+            return even;
+        }
+        let mut list: Vec<Vec<u32>> = vec![Vec::new()];
+        for _ in 0..kinds {
+            let with =
+                |own: Vec<u32>| (1..=MOST_WEIGHT).map(move |weight| [own.clone(), vec![weight]].concat());
+            list = list.into_iter().flat_map(with).collect();
+        }
+        let common = |weights: &Vec<u32>| weights.iter().fold(0, |a, b| gcd(a, u64::from(*b)));
+        list.retain(|weights| common(weights) == 1 && weights.iter().any(|weight| *weight != weights[0]));
+        [even, list].concat()
     }
 
     /// A value that no layout of a mesh beats, whatever the sizes of its micro batches.
@@ -158,14 +191,14 @@ impl Part<'_> {
         for pipeline in self.space.single_pipelines(mesh).into_iter().filter(|own| is_chain(mesh, own)) {
             let whole =
                 |own: &Vec<UnitTimes>| own.iter().map(|times| times.whole(pipeline.recompute)).collect();
-            let work: Vec<Vec<f64>> = times.iter().map(whole).collect();
+            let seconds: Vec<Vec<f64>> = times.iter().map(whole).collect();
             for sharding in self.space.shardings(mesh) {
                 let outside = self.outside_of(mesh, sharding, &single);
-                let room = self.step_of(best.cutoff) - outside;
-                let mut counts = grid.least(&work, room);
+                let mut counts = grid.least(&seconds, self.step_of(best.cutoff) - outside);
                 counts.sort_by(|a, b| a.1.total_cmp(&b.1));
                 if !counts.is_empty() {
-                    grid.judge(&pipeline, sharding, &work, &counts, outside, &mut best);
+                    let work = Work { seconds: seconds.clone(), counts, outside };
+                    grid.judge(&pipeline, sharding, &work, &mut best);
                 }
             }
         }
@@ -218,7 +251,7 @@ impl<'g, 'a> Grid<'g, 'a> {
 
     fn share(&self, kind: usize, size: u64) -> KindShare {
         let ranks = u32::try_from(self.ranks[kind]).unwrap_or(u32::MAX);
-        KindShare { gpu: self.kinds[kind].gpu.clone(), ranks, micro_batch_size: size }
+        KindShare { gpu: self.kinds[kind].gpu.clone(), ranks, micro_batch_size: size, state: 1 }
     }
 
     /// Something for every kind and size, in their order.
@@ -244,11 +277,21 @@ impl<'g, 'a> Grid<'g, 'a> {
         stage_map(self.part.units, parallel, Placement::Loop, &vec![self.part.units.len()])
     }
 
+    /// Whether so many sequences fit a rank of a kind, with what its layout's shares say of its state.
     fn fits(&self, parallel: &ParallelConfig, stages: &StageMap, kind: usize, size: u64) -> bool {
         let run = run_of(self.part.problem, parallel, stages);
         let reserve = &self.part.problem.runtime.memory.reserve;
-        let peak = kind_peak(&run, &self.share(kind, size));
+        let state = parallel.shares.get(kind).map_or(1, |share| share.state);
+        let peak = kind_peak(&run, &KindShare { state, ..self.share(kind, size) });
         peak.is_ok_and(|peak| reserve.reserved_bytes(peak.allocated()) <= self.kinds[kind].limit.get())
+    }
+
+    /// Shares that leave a kind as little state as any.
+    fn least_state(&self, kind: usize) -> Vec<KindShare> {
+        let weight = |own: usize| if own == kind { 1 } else { MOST_WEIGHT };
+        let uneven = self.part.problem.runtime.uneven_shards;
+        let shares = (0..self.kinds.len()).map(|own| KindShare { state: weight(own), ..self.share(own, 1) });
+        if uneven { shares.collect() } else { Vec::new() }
     }
 
     /// The most sequences that fit a rank of a kind with any sharding and recompute, 0 if none does.
@@ -258,7 +301,7 @@ impl<'g, 'a> Grid<'g, 'a> {
         // More replicas of the state hold more of it.
         let shardings = zeros.map(|&zero_stage| Sharding { zero_stage, ..Sharding::NONE });
         let layouts = shardings.flat_map(|sharding| {
-            let parallel = self.mesh.sharded(sharding);
+            let parallel = ParallelConfig { shares: self.least_state(kind), ..self.mesh.sharded(sharding) };
             recomputes.iter().map(move |&recompute| ParallelConfig { recompute, ..parallel.clone() })
         });
         let mut fit = 0;
@@ -290,50 +333,94 @@ impl<'g, 'a> Grid<'g, 'a> {
         Some((hosts, sites))
     }
 
-    /// Tries numbers of microbatches by rising bound on their works with a sharding.
-    fn judge(
-        &self,
-        pipeline: &Pipeline,
-        sharding: Sharding,
-        work: &[Vec<f64>],
-        counts: &[(u64, f64)],
-        outside: f64,
-        best: &mut Best,
-    ) {
+    /// Tries numbers of microbatches by rising bound on their works with a sharding, for every way to weight its state.
+    fn judge(&self, pipeline: &Pipeline, sharding: Sharding, work: &Work, best: &mut Best) {
         let part = self.part;
         let parallel = self.mesh.with(pipeline, sharding);
-        let one: Vec<KindShare> = (0..self.kinds.len()).map(|kind| self.share(kind, 1)).collect();
-        if !part.allows_unequal(&parallel, &one) {
+        if !part.allows_unequal(&parallel) {
             return;
         }
         let Some((hosts, sites)) = self.sites(&parallel) else { return };
-        let Some(mut costs) = Costs::new(self, &parallel, &sites, work) else { return };
-        for &(count, bound) in counts {
-            if part.value(bound + outside) >= best.cutoff {
-                return;
+        for weights in part.weightings(self.kinds.len(), sharding) {
+            let share = |(kind, &state): (usize, &u32)| KindShare { state, ..self.share(kind, 1) };
+            let shares = weights.iter().enumerate().map(share).collect();
+            let parallel = ParallelConfig { shares, ..parallel.clone() };
+            let Some(mut costs) = Costs::new(self, &parallel, &sites, &work.seconds) else { continue };
+            for &(count, bound) in &work.counts {
+                if part.value(bound + work.outside) >= best.cutoff {
+                    break;
+                }
+                let room = part.step_of(best.cutoff) - costs.after;
+                let Some(seconds) = costs.seconds(count, room) else { continue };
+                best.found.simulated += 1;
+                let chosen = self.chosen(&seconds, self.total(count), room, parallel.has_uneven_state());
+                let Some((slowest, sizes)) = chosen else { continue };
+                let value = part.value(slowest + costs.after);
+                if value < best.cutoff {
+                    best.cutoff = value;
+                    best.pipeline = Some(*pipeline);
+                    let (parallel, stages) = self.layout(&parallel, count, &sizes);
+                    best.found.best = Some(Choice { value, parallel, stages, hosts: hosts.clone() });
+                }
             }
-            let room = part.step_of(best.cutoff) - costs.after;
-            let Some(seconds) = costs.seconds(count, room) else { continue };
-            best.found.simulated += 1;
-            let Some((slowest, sizes)) = least_maximum(&self.ranks, &seconds, self.total(count), room) else {
-                continue;
-            };
-            let value = part.value(slowest + costs.after);
-            let equal = sizes.iter().all(|size| *size == sizes[0]);
-            if equal || value >= best.cutoff {
-                continue;
-            }
-            best.cutoff = value;
-            best.pipeline = Some(*pipeline);
-            let shares = (0..self.kinds.len()).map(|kind| self.share(kind, sizes[kind])).collect();
-            let parallel = ParallelConfig { num_microbatches: count, ..parallel.clone() }.with_shares(shares);
-            let stages = self.stages(&parallel);
-            best.found.best = Some(Choice { value, parallel, stages, hosts: hosts.clone() });
         }
+    }
+
+    /// A layout with these sizes, and its stages.
+    fn layout(&self, parallel: &ParallelConfig, count: u64, sizes: &[u64]) -> (ParallelConfig, StageMap) {
+        let own = parallel.shares.iter().zip(sizes);
+        let shares = own.map(|(share, &size)| KindShare { micro_batch_size: size, ..share.clone() });
+        let sized = ParallelConfig { num_microbatches: count, ..parallel.clone() };
+        let parallel = sized.with_shares(shares.collect());
+        let stages = self.stages(&parallel);
+        (parallel, stages)
+    }
+
+    /// The sizes that take least, of those that may be chosen. The same size for all with even state is left to the layouts with
+    /// one micro batch, unless those are excluded: then all other sizes have another one on some kind.
+    fn chosen(&self, seconds: &[Vec<f64>], total: u64, room: f64, uneven: bool) -> Option<(f64, Vec<u64>)> {
+        let (part, ranks) = (self.part, &self.ranks);
+        let may_equal = part.may_differ(false, uneven);
+        if !part.may_differ(true, uneven) {
+            return (uneven && may_equal).then(|| self.equal(seconds, total, room))?;
+        }
+        let (slowest, sizes) = least_maximum(ranks, seconds, total, room)?;
+        let size = sizes[0];
+        if sizes.iter().any(|own| *own != size) || (uneven && may_equal) {
+            return Some((slowest, sizes));
+        }
+        if may_equal {
+            return None;
+        }
+        let without = |kind: usize| {
+            let mut seconds = seconds.to_vec();
+            seconds[kind][size as usize - 1] = f64::INFINITY;
+            least_maximum(ranks, &seconds, total, room)
+        };
+        (0..ranks.len()).filter_map(without).reduce(|a, b| if b.0 < a.0 { b } else { a })
+    }
+
+    /// The same size for all.
+    fn equal(&self, seconds: &[Vec<f64>], total: u64, room: f64) -> Option<(f64, Vec<u64>)> {
+        let dp = u64::from(self.mesh.dp);
+        let size = total.is_multiple_of(dp).then(|| total / dp)?;
+        let of_kind = |own: &Vec<f64>| own.get(size as usize - 1).copied().unwrap_or(f64::INFINITY);
+        let slowest = seconds.iter().map(of_kind).fold(f64::NEG_INFINITY, f64::max);
+        (slowest < room).then(|| (slowest, vec![size; self.ranks.len()]))
     }
 }
 
-/// What the ranks of every kind take with a sharding, as far as it was asked.
+/// Works that bound what is looked at with a sharding.
+struct Work {
+    /// Seconds of a microbatch by kind and size.
+    seconds: Vec<Vec<f64>>,
+    /// Numbers of microbatches by rising seconds of all of them.
+    counts: Vec<(u64, f64)>,
+    /// Seconds outside the microbatches, at least.
+    outside: f64,
+}
+
+/// What the ranks of every kind take with a sharding and a way to weight its state, as far as it was asked.
 struct Costs<'c, 'g, 'a> {
     grid: &'c Grid<'g, 'a>,
     parallel: &'c ParallelConfig,
@@ -357,10 +444,8 @@ impl<'c, 'g, 'a> Costs<'c, 'g, 'a> {
         let stages = grid.stages(parallel);
         let known = grid.most.iter().map(|most| vec![None; *most as usize]).collect();
         let mut costs = Self { grid, parallel, stages, sites, work, known, after: 0.0 };
-        let one: Vec<KindShare> = (0..grid.kinds.len()).map(|kind| grid.share(kind, 1)).collect();
-        let unequal = ParallelConfig { shares: one, ..parallel.clone() };
-        let run = run_of(grid.part.problem, &unequal, &costs.stages);
-        let first = stages_on(&run, &grid.share(0, 1), Arc::clone(sites.first()?)).ok()?;
+        let run = run_of(grid.part.problem, parallel, &costs.stages);
+        let first = stages_on(&run, parallel.shares.first()?, Arc::clone(sites.first()?)).ok()?;
         costs.after = (optimizer_time(&run, &first.stages) + grid.part.problem.runtime.time.step).get();
         Some(costs)
     }
@@ -381,8 +466,7 @@ impl<'c, 'g, 'a> Costs<'c, 'g, 'a> {
         if !allowed || !self.grid.fits(self.parallel, &self.stages, kind, size) {
             return None;
         }
-        let parallel = ParallelConfig { micro_batch_size: size, ..self.parallel.clone() };
-        let run = run_of(self.grid.part.problem, &parallel, &self.stages);
+        let run = run_of(self.grid.part.problem, self.parallel, &self.stages);
         let own = stages_on(&run, &self.grid.share(kind, size), Arc::clone(&self.sites[kind])).ok()?;
         Some([own.stages.rank_total(0).get(), exposed(&run, &own.stages).get()])
     }
