@@ -8,7 +8,9 @@ use cluster_profiles::{Cluster, HostMatrix, Precision, catalog};
 use cost_models::schedule::Placement as StagePlacement;
 use cost_models::sites::Network;
 use cost_models::stages::stages_from_blocks;
-use cost_models::{ModelSpec, Optimizer, ParallelConfig, Runtime, StageMap, TrainingRun, Workload, estimate};
+use cost_models::{
+    ModelSpec, Optimizer, ParallelConfig, RankOrder, Runtime, StageMap, TrainingRun, Workload, estimate,
+};
 use solver::Problem;
 use solver::highs::MipOptions;
 use solver::placement::{Demands, Group, Seating, Traffic, best_placement, place};
@@ -388,6 +390,7 @@ fn random_seats(random: &mut Random, most: usize) -> (Site, Cluster, ParallelCon
         num_microbatches: 8,
         sequence_parallel: true,
         schedule: "1f1b".to_owned(),
+        rank_order: RankOrder::ALL[random.below(2)],
         ..Default::default()
     };
     let mut blocks = vec![32 / u64::from(pp); pp as usize];
