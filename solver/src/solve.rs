@@ -75,9 +75,11 @@ pub(crate) fn find(
 #[must_use]
 pub fn space_of<'p>(problem: &'p Problem<'_>) -> SearchSpace<'p> {
     let engine = engine(&problem.runtime.name);
-    SearchSpace::new(problem.facts(), engine, problem.cluster, &problem.constraints)
+    let space = SearchSpace::new(problem.facts(), engine, problem.cluster, &problem.constraints)
         .with_recompute(problem.recompute.unwrap_or(engine.recompute))
-        .with_offload(problem.moves_activations, &module_choices(problem.model))
+        .with_offload(problem.moves_activations, &module_choices(problem.model));
+    // Stages over GPUs of several kinds are planned in the default order alone.
+    if problem.cluster.is_homogeneous() { space } else { space.in_default_order() }
 }
 
 /// The best layout alone.

@@ -150,6 +150,7 @@ const DECIDED: &[&str] = &[
     "--expert-model-parallel-size",
     "--expert-tensor-parallel-size",
     "--sequence-parallel",
+    "--use-tp-pp-dp-mapping",
     "--micro-batch-size",
     "--global-batch-size",
     "--use-distributed-optimizer",

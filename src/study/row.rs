@@ -100,6 +100,7 @@ const FIXED: &[(&str, ColumnKind)] = {
         ("num_microbatches", Integer),
         ("schedule", Text),
         ("recompute", Text),
+        ("rank_order", Text),
         ("optimizer_offload", Number),
         ("step_time_seconds", Number),
         ("tokens_per_second_per_gpu", Number),
@@ -283,6 +284,7 @@ fn layout(row: &mut Filling, plan: &Plan) {
     row.integer("num_microbatches", p.num_microbatches as i64);
     row.text("schedule", if p.pp > 1 { p.schedule.as_str() } else { "none" });
     row.text("recompute", p.recompute.to_string());
+    row.text("rank_order", p.rank_order.name());
     row.number("optimizer_offload", plan.inputs.runtime.memory.state.optimizer_offload);
     if let Some(certificate) = &plan.certificate {
         row.number("gap", certificate.gap);

@@ -5,6 +5,7 @@ use crate::error::AppError;
 use crate::study::file::Study;
 use crate::study::merge::Rows;
 use crate::study::row::{Cell, Column, column_name};
+use cost_models::RankOrder;
 use serde::Serialize;
 use solver::Objective;
 use solver::pareto::unbeaten;
@@ -183,6 +184,9 @@ fn outcome(columns: &Columns, axes: &[usize], row: &[Cell]) -> Option<Outcome> {
     }
     if shown("recompute") != "none" {
         rest.push(format!("recompute {}", shown("recompute")));
+    }
+    if shown("rank_order") != RankOrder::default().name() {
+        rest.push(format!("ranks {}", shown("rank_order")));
     }
     if number("optimizer_offload").is_some_and(|share| share > 0.0) {
         rest.push("optimizer in host memory".to_owned());
