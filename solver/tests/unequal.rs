@@ -370,7 +370,7 @@ fn more_freedom_and_more_memory_are_never_worse() {
         let better = step(better).unwrap_or(f64::INFINITY);
         assert!(better <= worse * (1.0 + 1e-12), "{what}: {better} above {worse}");
     };
-    for _ in 0..200 {
+    for _ in 0..100 {
         let mut case = draw(&mut random);
         case.runtime.uneven_shards = random.below(2) == 0;
         let limit = Bytes::gib(10.0 + random.below(30) as f64);
