@@ -79,7 +79,10 @@ impl Tree<'_, '_> {
     fn expand_mesh(&self, mesh: &Mesh, cutoff: f64) -> Expansion {
         let mut expansion = Expansion::default();
         let mut known: Vec<(bool, Vec<Sharding>, Option<Arc<Tables>>)> = Vec::new();
-        for (pipeline, shardings) in self.space.pipelines(mesh, &mut expansion.pruned) {
+        let mut kept: Vec<(Pipeline, &[Sharding])> = Vec::new();
+        let pipelines = self.space.pipelines(mesh, &mut expansion.pruned);
+        for (pipeline, shardings) in &pipelines {
+            let pipeline = *pipeline;
             let by_layer = self.problem.runtime.memory.state.whole_gradients;
             let combines = pipeline.schedule.kind.definition().combines;
             let alike =
@@ -100,8 +103,17 @@ impl Tree<'_, '_> {
                 if let Some(bound) = tables.and_then(|tables| self.any_split_bound(tables, &pipeline)) {
                     expansion.any_split = Some(expansion.any_split.map_or(bound, |least| least.min(bound)));
                 }
+                let less = self.space.moves_less(pipeline.recompute);
+                let less = less.map(|recompute| (Pipeline { recompute, ..pipeline }, group));
+                if less.is_some_and(|less| kept.contains(&less)) {
+                    kept.push((pipeline, group));
+                    continue;
+                }
                 match tables.and_then(|tables| self.first_child(tables, pipeline, cutoff)) {
-                    Some((bound, kind)) if bound < cutoff => expansion.children.push((bound, kind)),
+                    Some((bound, kind)) if bound < cutoff => {
+                        expansion.children.push((bound, kind));
+                        kept.push((pipeline, group));
+                    }
                     Some(_) => {}
                     None => expansion.prune("memory", group.len()),
                 }
@@ -240,12 +252,23 @@ impl Tree<'_, '_> {
             }
             None => None,
         };
-        Expansion { children: child.into_iter().collect(), ..Expansion::default() }
+        let mut children: Vec<(f64, Kind)> = child.into_iter().collect();
+        if children.is_empty() && self.has_more_moved(pipeline) && leaf.lacks_memory(goal.cutoff) {
+            children = self.more_moved(tables, pipeline, goal.cutoff);
+        }
+        Expansion { children, ..Expansion::default() }
     }
 
     fn solve(&self, tables: &Arc<Tables>, pipeline: &Pipeline, goal: &Goal) -> Expansion {
         let mut expansion = Expansion::default();
-        let result = self.leaf(pipeline, tables).solve(goal);
+        let leaf = self.leaf(pipeline, tables);
+        let result = leaf.solve(goal);
+        if self.has_more_moved(pipeline) {
+            let best = result.best.as_ref().map_or(goal.cutoff, |best| best.value.min(goal.cutoff));
+            if leaf.memory_matters(&result, best) {
+                expansion.children = self.more_moved(tables, pipeline, best);
+            }
+        }
         let next = self.one_layer_more(tables, pipeline, goal.cutoff);
         let layouts = if next.is_some() { 0 } else { tables.shardings.len() };
         let too_large = result.simulated == 0 && result.too_large > 0;
@@ -255,6 +278,25 @@ impl Tree<'_, '_> {
         expansion.children.extend(next);
         expansion.leaf = Some((result, if too_large { 0 } else { layouts as u64 }));
         expansion
+    }
+
+    /// Whether some choice of modules moves just more than a pipeline.
+    fn has_more_moved(&self, pipeline: &Pipeline) -> bool {
+        let mut choices = self.space.recomputes().iter();
+        choices.any(|own| self.space.moves_less(*own) == Some(pipeline.recompute))
+    }
+
+    /// The same with just more modules moved: no split of it takes less time, so that it is of use only where a split does not fit.
+    fn more_moved(&self, tables: &Arc<Tables>, pipeline: &Pipeline, cutoff: f64) -> Vec<(f64, Kind)> {
+        let Some(sharded) = tables.shardings.first() else { return Vec::new() };
+        let choices = self.space.recomputes().iter().copied();
+        choices
+            .filter(|own| self.space.moves_less(*own) == Some(pipeline.recompute))
+            .map(|recompute| Pipeline { recompute, ..*pipeline })
+            .filter(|more| self.space.allows(&tables.mesh.with(more, sharded.sharding)))
+            .filter_map(|more| self.first_child(tables, more, cutoff))
+            .filter(|(bound, _)| *bound < cutoff)
+            .collect()
     }
 
     /// The same with one more layer recomputed, or moved.

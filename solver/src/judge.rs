@@ -50,8 +50,6 @@ impl<'a, 'p> Judge<'a, 'p> {
         let memory = layouts.iter().map(|_| None).collect();
         let state = |(_, parallel): &(usize, &ParallelConfig)| (parallel.zero_stage, parallel.dp_shard);
         let leanest = layouts.iter().enumerate().max_by_key(state).map_or(0, |(index, _)| index);
-        let problem = leaf.problem;
-        let default = crate::problem::Problem { memory_limit: None, ..problem.clone() }.limit();
         Self {
             leaf,
             layouts,
@@ -59,7 +57,7 @@ impl<'a, 'p> Judge<'a, 'p> {
             memory,
             gauge: None,
             orders: None,
-            near_edge: problem.limit() > default,
+            near_edge: leaf.problem.is_near_edge(),
             cutoff,
             result: LeafResult::default(),
         }
@@ -95,6 +93,8 @@ impl<'a, 'p> Judge<'a, 'p> {
                 if !try_all {
                     return;
                 }
+            } else {
+                self.result.is_squeezed = true;
             }
             next = traffic.next();
         }

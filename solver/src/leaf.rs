@@ -54,6 +54,8 @@ pub struct LeafResult {
     pub simulated: u64,
     /// Splits that did not fit.
     pub too_large: u64,
+    /// Whether a split that fits did not with a sharding that has less traffic.
+    pub is_squeezed: bool,
 }
 
 /// A layout to be split.
@@ -167,6 +169,17 @@ impl Leaf<'_, '_> {
             split.write(self.units, &mut ends);
             !gauge.may_fit(&ends) && below(gauge.load(&ends)) && below(gauge.bound(&ends))
         })
+    }
+
+    /// Whether a split that may be below `cutoff` does not fit, or one that fits costs more the more it holds. Of chains that is
+    /// not known: their list leaves out what does not fit.
+    #[must_use]
+    pub fn memory_matters(&self, result: &LeafResult, cutoff: f64) -> bool {
+        result.too_large > 0
+            || result.is_squeezed
+            || self.is_listed_chain()
+            || self.problem.is_near_edge()
+            || self.lacks_memory(cutoff)
     }
 
     /// The rank of every stage of a split.

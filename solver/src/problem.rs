@@ -88,6 +88,12 @@ impl<'a> Problem<'a> {
         self.memory_limit.map_or(Bytes(default), |limit| limit.min(Bytes(capacity)))
     }
 
+    /// Whether the limit lets a rank come so near to its GPU's capacity that an estimate adds a penalty for it.
+    #[must_use]
+    pub fn is_near_edge(&self) -> bool {
+        self.limit() > Problem { memory_limit: None, ..self.clone() }.limit()
+    }
+
     /// What the rules know about it.
     #[must_use]
     pub fn facts(&self) -> Facts {

@@ -11,7 +11,7 @@ use crate::mesh::{Mesh, Pipeline, Sharding, set_schedule};
 use crate::orders::{allowed_orders, orders_of};
 use crate::term::{Field, Term};
 use cluster_profiles::Cluster;
-use cost_models::modules::ModuleChoice;
+use cost_models::modules::{Module, ModuleChoice};
 use cost_models::rules::{Axis, Engine, Facts, RecomputeFreedom};
 use cost_models::schedule::{Schedule, ScheduleKind, ScheduleShape};
 use cost_models::{ParallelConfig, RankOrder, Recompute};
@@ -102,6 +102,26 @@ impl<'a> SearchSpace<'a> {
     #[must_use]
     pub fn recomputes(&self) -> &[Recompute] {
         &self.recomputes
+    }
+
+    /// Of a choice of modules the one that moves just less and repeats the same, down to keeping all; none for others, and where it is not
+    /// a choice of the space.
+    #[must_use]
+    pub fn moves_less(&self, recompute: Recompute) -> Option<Recompute> {
+        let Recompute::Modules(choice) = recompute else { return None };
+        let mut moved: Vec<Module> = choice.moved.iter().collect();
+        while moved.pop().is_some() {
+            let less = match moved.is_empty() {
+                true => Recompute::None,
+                false => {
+                    Recompute::Modules(ModuleChoice { moved: moved.iter().copied().collect(), ..choice })
+                }
+            };
+            if self.recomputes.contains(&less) {
+                return Some(less);
+            }
+        }
+        None
     }
 
     /// Every mesh that keeps the rules and constraints a mesh can break.

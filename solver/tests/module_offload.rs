@@ -9,13 +9,16 @@ use cluster_profiles::{Bytes, BytesPerSecond, Cluster, Precision, catalog};
 use cost_models::estimate::hosts_fit;
 use cost_models::model::Layer;
 use cost_models::rules::{Facts, engine};
+use cost_models::schedule::Placement;
 use cost_models::{
-    ModelSpec, Optimizer, ParallelConfig, Recompute, Runtime, Stage, StageMap, TrainingRun, Workload,
-    estimate,
+    ModelSpec, Optimizer, ParallelConfig, Recompute, Runtime, TrainingRun, Workload, estimate,
 };
 use random::Random;
 use serde_json::{Value, json};
+use solver::families::{Slack, balanced};
 use solver::module_choices::module_choices;
+use solver::splits::stage_map;
+use solver::units::Units;
 use solver::{Constraints, Outcome, Problem, Silent, Solution, solve};
 
 /// Layers of several widths, with experts or without.
@@ -71,15 +74,8 @@ fn workload(global_batch: u64, seq_len: u64) -> Workload {
 }
 
 /// Seconds of a step, if the layout fits.
-fn judged(problem: &Problem, parallel: &ParallelConfig, ends: &[usize]) -> Option<f64> {
-    let starts = std::iter::once(0).chain(ends.iter().copied());
-    let stages = starts.zip(ends).enumerate().map(|(rank, (start, &end))| Stage {
-        rank: rank as u32,
-        chunk: 0,
-        layers: Some([start as u32, end as u32 - 1]),
-        recompute: parallel.recompute,
-    });
-    let stages = StageMap(stages.collect());
+fn judged(problem: &Problem, units: &Units, parallel: &ParallelConfig, ends: &Vec<usize>) -> Option<f64> {
+    let stages = stage_map(units, parallel, Placement::Loop, ends);
     let run = TrainingRun {
         model: problem.model,
         cluster: problem.cluster,
@@ -104,28 +100,72 @@ fn all_splits(layers: usize, stages: usize) -> Vec<Vec<usize>> {
     .collect()
 }
 
+/// Which pipelines a problem may have.
+#[derive(Clone, Copy, PartialEq)]
+enum Shape {
+    /// One stage per rank, or no pipeline.
+    Any,
+    /// One stage per rank, several ranks.
+    Chain,
+    /// Several stages per rank.
+    Chunks,
+}
+
+impl Shape {
+    fn constraints(self) -> Constraints {
+        let schedule = if self == Self::Chunks { "interleaved-1f1b" } else { "1f1b" };
+        let terms = format!("tp=1,cp=1,ep=1,zero=1,dp_replicate=1,schedule={schedule}");
+        let forbidden: &[&str] = match self {
+            Self::Any => &[],
+            Self::Chain => &["pp=1"],
+            Self::Chunks => &["pp=1", "vpp=1"],
+        };
+        Constraints::parse(&[terms.as_str()], forbidden).expect("terms")
+    }
+
+    /// Chunks per rank that are looked at.
+    fn chunks(self, pp: u64, layers: u64) -> std::ops::RangeInclusive<u64> {
+        match self {
+            Self::Any => 1..=1,
+            Self::Chain => 1..=u64::from(pp > 1),
+            Self::Chunks => 2..=if pp > 1 { layers / pp } else { 0 },
+        }
+    }
+
+    fn splits(self, units: &Units, pp: u64, vpp: u64) -> Vec<Vec<usize>> {
+        match self {
+            Self::Chunks => balanced(units, (pp * vpp) as usize, pp as usize, Slack { first: 1, last: 1 }),
+            _ => all_splits(units.len(), pp as usize),
+        }
+    }
+}
+
 /// The least step of every legal layout without tensor, context or expert parallelism and with these recomputes.
-fn least(problem: &Problem, recomputes: &[Recompute], only_pipelines: bool) -> Option<f64> {
+fn least(problem: &Problem, recomputes: &[Recompute], shape: Shape) -> Option<f64> {
     let facts = Facts::new(problem.model, problem.cluster, problem.workload);
-    let engine = engine(&problem.runtime.name);
+    let (engine, units) = (engine(&problem.runtime.name), Units::new(problem.model));
     let divisors = |number: u64| (1..=number).filter(move |divisor| number.is_multiple_of(*divisor));
     let mut best: Option<f64> = None;
-    for pp in divisors(facts.world).filter(|pp| *pp > 1 || !only_pipelines) {
+    for pp in divisors(facts.world) {
         let dp = facts.world / pp;
-        for micro_batch_size in divisors(facts.global_batch) {
-            for &recompute in recomputes {
-                let parallel = ParallelConfig {
-                    pp: pp as u32,
-                    dp_shard: dp as u32,
-                    micro_batch_size,
-                    num_microbatches: facts.global_batch / (micro_batch_size * dp).max(1),
-                    recompute,
-                    ..ParallelConfig::default()
-                };
-                if engine.allows(&facts, &parallel) {
-                    let splits = all_splits(problem.model.layers.len(), pp as usize);
-                    let steps = splits.iter().filter_map(|ends| judged(problem, &parallel, ends));
-                    best = steps.chain(best).reduce(f64::min);
+        for vpp in shape.chunks(pp, units.len() as u64) {
+            let splits = shape.splits(&units, pp, vpp);
+            for micro_batch_size in divisors(facts.global_batch) {
+                for &recompute in recomputes {
+                    let parallel = ParallelConfig {
+                        pp: pp as u32,
+                        vpp: vpp as u32,
+                        dp_shard: dp as u32,
+                        micro_batch_size,
+                        num_microbatches: facts.global_batch / (micro_batch_size * dp).max(1),
+                        schedule: if vpp > 1 { "interleaved-1f1b" } else { "1f1b" }.to_owned(),
+                        recompute,
+                        ..ParallelConfig::default()
+                    };
+                    if engine.allows(&facts, &parallel) {
+                        let steps = splits.iter().filter_map(|ends| judged(problem, &units, &parallel, ends));
+                        best = steps.chain(best).reduce(f64::min);
+                    }
                 }
             }
         }
@@ -136,7 +176,8 @@ fn least(problem: &Problem, recomputes: &[Recompute], only_pipelines: bool) -> O
 fn searched(problem: &Problem) -> Option<Solution> {
     match solve(problem, &Silent).expect("the problem is sound") {
         Outcome::Solved(solution) => {
-            assert_eq!(solution.certificate.gap, 0.0);
+            let chunks = solution.parallel.vpp > 1;
+            assert!(chunks || solution.certificate.gap == 0.0, "{:?}", solution.certificate);
             Some(*solution)
         }
         Outcome::Infeasible(_) => None,
@@ -158,27 +199,25 @@ fn same(a: Option<f64>, b: Option<f64>) -> bool {
 /// Compares on so many problems; how many plans move modules in a pipeline, and how many repeat others beside.
 fn compare(cases: u32, seed: u64) -> [u32; 3] {
     let runtime = Runtime::named("megatron-core").expect("a catalogue runtime");
-    let terms = "tp=1,cp=1,ep=1,zero=1,dp_replicate=1,schedule=1f1b";
-    let any = Constraints::parse(&[terms], &[]).expect("terms");
-    let pipelines = Constraints::parse(&[terms], &["pp=1"]).expect("terms");
     let mut random = Random(seed);
     let (mut moved, mut both, mut feasible) = (0, 0, 0);
     for case in 0..cases {
         let (model, cluster) = (model(&mut random), cluster(&mut random));
-        let only_pipelines = random.below(2) == 0;
+        let shape = [Shape::Any, Shape::Chain, Shape::Chunks][random.below(3) as usize];
         let workload = workload([4, 8][random.below(2) as usize], [8192, 32768][random.below(2) as usize]);
         let roomy = Problem {
             memory_limit: Some(Bytes::gib(1000.0)),
-            constraints: if only_pipelines { pipelines.clone() } else { any.clone() },
+            constraints: shape.constraints(),
             top: 1,
             nearest: false,
             ..Problem::new(&model, &cluster, &workload, &runtime)
         };
-        let peaks = searched(&roomy).expect("there is room").estimate.memory;
+        let Some(kept) = searched(&roomy) else { continue };
+        let peaks = kept.estimate.memory;
         let peak = peaks.iter().map(|rank| rank.peak_bytes).fold(Bytes::ZERO, Bytes::max);
         let share = 0.55 + 0.05 * random.below(9) as f64;
         let problem = Problem { memory_limit: Some(peak * share), moves_activations: true, ..roomy };
-        let least = |recomputes: &[Recompute]| least(&problem, recomputes, only_pipelines);
+        let least = |recomputes: &[Recompute]| least(&problem, recomputes, shape);
         let count = model.layers.len() as u32;
         let kept = [Recompute::None, Recompute::Selective].into_iter();
         let repeated = (1..=count).map(|n| Recompute::Full { layers: Some(n) });
@@ -194,6 +233,11 @@ fn compare(cases: u32, seed: u64) -> [u32; 3] {
         if let Some(solution) = &found {
             feasible += 1;
             assert!(never.is_none_or(|never| step(solution) <= never), "case {case}: {never:?}");
+            let mut faster = cluster.clone();
+            let link = &mut faster.groups[0].node.host;
+            link.bandwidth = BytesPerSecond(link.bandwidth.get() * 1.5);
+            let faster = searched(&Problem { cluster: &faster, ..problem.clone() }).as_ref().map(step);
+            assert!(faster.is_some_and(|faster| faster <= step(solution)), "case {case}: {faster:?}");
             if let Recompute::Modules(choice) = solution.parallel.recompute {
                 moved += u32::from(solution.parallel.pp > 1);
                 both += u32::from(!choice.repeated.is_empty());
