@@ -16,7 +16,34 @@
 //! forwards of a stage follow one another, so that the first copy of one waits for the last of the one before; the host runs no further
 //! ahead of its GPU than the copies do. What waits for the copies of a stage is the same for all microbatches.
 
+use crate::modules::ModuleChoice;
 use cluster_profiles::Seconds;
+
+/// How much of its modules a layer moves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Extent {
+    /// All that are to be moved.
+    Whole,
+    /// Some of them.
+    Part,
+    /// None.
+    Stays,
+}
+
+/// What the layers of a stage move that have so many modules to be moved: those of the first layers, up to the choice's share.
+pub fn extents(choice: ModuleChoice, modules: &[u8]) -> impl Iterator<Item = Extent> + '_ {
+    let all: u32 = modules.iter().map(|count| u32::from(*count)).sum();
+    let (moved, mut before) = (choice.moved_of(all), 0);
+    modules.iter().map(move |count| {
+        let begun = before;
+        before += u32::from(*count);
+        match () {
+            () if *count == 0 || begun >= moved => Extent::Stays,
+            () if before > moved => Extent::Part,
+            () => Extent::Whole,
+        }
+    })
+}
 
 /// A layer as the copies see it.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -60,18 +87,26 @@ fn backward_wait(layers: &[MovedLayer]) -> f64 {
     within + (last.copy - first.backward).max(0.0)
 }
 
-/// The most bytes on their way out or back, or in use after it, on a rank whose stages move so much of each of their layers.
+/// The most bytes on their way out or back, or in use after it, on a rank whose stages move so much of each of their layers;
+/// `partial` if there are modules that are to be moved and are not.
 ///
 /// On the way out are no more than two neighbouring layers, the one that computes and the one before; where a stage begins also the
 /// last layer of the stage that ran before it. On the way back are two more: the one in use and the next. This holds at
-/// every moment, however fast link and GPU are, for stages of at least two moved layers.
+/// every moment, however fast link and GPU are, for stages of at least two moved layers. Every module asks for one to come back
+/// when its backward is done, also one that stays, so that where some stay the whole of a microbatch may be back while
+/// the one before is.
 #[must_use]
-pub fn most_passing(stages: &[Vec<f64>]) -> f64 {
+pub fn most_passing(stages: &[Vec<f64>], partial: bool) -> f64 {
     let stages = || stages.iter().filter(|layers| layers.len() > 1);
     let pairs = stages().flat_map(|layers| layers.windows(2).map(|pair| pair[0] + pair[1]));
     let inner = pairs.fold(0.0, f64::max);
     let last = stages().filter_map(|layers| layers.last()).copied().fold(0.0, f64::max);
     let begun = stages().map(|layers| layers[0] + layers[1]).fold(0.0, f64::max);
     let first = stages().map(|layers| layers[0]).fold(0.0, f64::max);
-    inner.max(last + begun) + inner.max(first + last)
+    let back = if partial {
+        2.0 * stages().map(|layers| layers.iter().sum::<f64>()).fold(0.0, f64::max)
+    } else {
+        inner.max(first + last)
+    };
+    inner.max(last + begun) + back
 }

@@ -137,21 +137,42 @@ impl FromIterator<Module> for ModuleSet {
 }
 
 /// What is repeated and what is moved; all else is kept.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ModuleChoice {
     /// Modules whose forward is repeated before their backward.
     pub repeated: ModuleSet,
     /// Modules whose saved tensors wait in host memory.
     pub moved: ModuleSet,
+    /// Per cent of the moved modules of every stage that are, those of its first layers: 1 to 100.
+    pub percent: u8,
+}
+
+impl Default for ModuleChoice {
+    /// Keeps all.
+    fn default() -> Self {
+        Self { repeated: ModuleSet::EMPTY, moved: ModuleSet::EMPTY, percent: 100 }
+    }
+}
+
+impl ModuleChoice {
+    /// How many of so many modules of a stage are moved (Megatron-core's `activation_offload_fraction`, which rounds what stays down).
+    #[must_use]
+    pub fn moved_of(self, modules: u32) -> u32 {
+        let stay = f64::from(modules) * (1.0 - f64::from(self.percent) / 100.0);
+        modules - (stay as u32).min(modules)
+    }
 }
 
 impl fmt::Display for ModuleChoice {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         let parts = [("selective", self.repeated), ("offload", self.moved)];
         let named = parts.into_iter().filter(|(_, set)| !set.is_empty());
-        let texts: Vec<String> = named
+        let mut texts: Vec<String> = named
             .map(|(word, set)| format!("{word}:{}", set.names().collect::<Vec<_>>().join("+")))
             .collect();
+        if let Some(last) = texts.last_mut().filter(|_| self.percent < 100 && !self.moved.is_empty()) {
+            last.push_str(&format!("@{}%", self.percent));
+        }
         f.write_str(&texts.join("/"))
     }
 }
@@ -159,9 +180,16 @@ impl fmt::Display for ModuleChoice {
 impl FromStr for ModuleChoice {
     type Err = String;
 
-    /// Reads `selective:mlp/offload:core_attn+attn_proj`, or one part of it.
+    /// Reads `selective:mlp/offload:core_attn+attn_proj`, or one part of it, with `@50%` behind what is moved for half of it.
     fn from_str(text: &str) -> Result<Self, String> {
         let mut choice = Self::default();
+        let (text, percent) = text.split_once('@').map_or((text, None), |(text, share)| (text, Some(share)));
+        if let Some(share) = percent {
+            let number = share.strip_suffix('%').and_then(|number| number.parse().ok());
+            choice.percent = number
+                .filter(|percent| (1..=100).contains(percent))
+                .ok_or_else(|| format!("`{share}` is no share of 1% to 100%"))?;
+        }
         for part in text.split('/') {
             let (set, able, names) = match part.split_once(':') {
                 Some(("selective", names)) => (&mut choice.repeated, Module::REPEATABLE, names),
@@ -177,6 +205,9 @@ impl FromStr for ModuleChoice {
                 known.ok_or_else(|| format!("unknown module `{name}`: use {names}"))
             };
             *set = names.split('+').map(module).collect::<Result<ModuleSet, String>>()?;
+        }
+        if choice.percent < 100 && choice.moved.is_empty() {
+            return Err(format!("`{text}` moves nothing that a share could be of"));
         }
         Ok(choice)
     }
@@ -199,7 +230,8 @@ mod tests {
         let mut choices = 0;
         for repeated in sets(&Module::REPEATABLE) {
             for moved in sets(&Module::MOVABLE) {
-                let choice = ModuleChoice { repeated, moved };
+                let percent = if moved.is_empty() { 100 } else { 1 + (choices % 100) as u8 };
+                let choice = ModuleChoice { repeated, moved, percent };
                 if choice != ModuleChoice::default() {
                     assert_eq!(choice.to_string().parse(), Ok(choice));
                     choices += 1;
@@ -207,10 +239,25 @@ mod tests {
             }
         }
         assert_eq!(choices, (1 << 14) - 1);
-        for wrong in
-            ["", "offload:", "offload:mlp", "selective:attn_norm", "offload:core_attn/offload:attn_proj"]
-        {
+        for wrong in [
+            "",
+            "offload:",
+            "offload:mlp",
+            "selective:attn_norm",
+            "offload:core_attn/offload:attn_proj",
+            "selective:mlp@50%",
+            "offload:core_attn@0%",
+            "offload:core_attn@half",
+        ] {
             assert!(wrong.parse::<ModuleChoice>().is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn what_stays_is_rounded_down() {
+        let moved = |percent, modules| ModuleChoice { percent, ..ModuleChoice::default() }.moved_of(modules);
+        assert_eq!([moved(50, 5), moved(50, 4), moved(100, 7), moved(1, 3), moved(34, 3)], [3, 2, 7, 1, 2]);
+        // 10 x (1 - 0.9) is a little less than one.
+        assert_eq!(moved(90, 10), 10);
     }
 }

@@ -7,7 +7,8 @@ mod schedule_support;
 use cluster_profiles::{BytesPerSecond, Precision, Seconds, catalog};
 use cost_models::memory::InFlight;
 use cost_models::model::{CustomLayer, Layer as ModelLayer};
-use cost_models::module_offload::{MovedLayer, most_passing, waits};
+use cost_models::module_offload::{Extent, MovedLayer, extents, most_passing, waits};
+use cost_models::modules::ModuleChoice;
 use cost_models::schedule::{OpKind, Placement, RankOrders, ScheduleKind, ScheduleShape, generate};
 use cost_models::stages::stages_from_blocks;
 use cost_models::{
@@ -62,16 +63,20 @@ impl Ledger<'_> {
 
     /// Megatron-core's forward: every module is copied when it is done, and then the one of this name before it has to be out.
     /// The last layer of what goes backward next stays.
-    fn forward(&mut self, key: (usize, u32), next_backward: (usize, u32)) {
+    fn forward(&mut self, key: (usize, u32), next_backward: (usize, u32), choice: ModuleChoice) {
         let chunks = self.chunks;
         let layers = &chunks[key.0];
+        let modules = layers.iter().map(|layer| layer.modules.len() as u32).sum();
+        let mut left = choice.moved_of(modules);
         let mut pending: Vec<VecDeque<f64>> = vec![VecDeque::new(); layers[0].modules.len()];
         for (index, layer) in layers.iter().enumerate() {
             self.charge(self.now, layer.kept);
             for (name, module) in layer.modules.iter().enumerate() {
                 self.charge(self.now, module.moved);
                 self.now += module.forward;
-                if index + 1 == layers.len() && next_backward == key {
+                let is_over = left == 0;
+                left = left.saturating_sub(1);
+                if is_over || (index + 1 == layers.len() && next_backward == key) {
                     continue;
                 }
                 self.out_free = self.now.max(self.out_free) + module.copy;
@@ -143,7 +148,13 @@ impl Ledger<'_> {
 }
 
 /// The most that a rank holds, with idle time before some of its operations.
-fn most_held(orders: &RankOrders, rank: usize, chunks: &[Vec<Layer>], mut idle: impl FnMut() -> f64) -> f64 {
+fn most_held(
+    orders: &RankOrders,
+    rank: usize,
+    chunks: &[Vec<Layer>],
+    choice: ModuleChoice,
+    mut idle: impl FnMut() -> f64,
+) -> f64 {
     let ranks = orders.ranks() as usize;
     let ops: Vec<(bool, (usize, u32))> = orders.orders()[rank]
         .iter()
@@ -165,7 +176,7 @@ fn most_held(orders: &RankOrders, rank: usize, chunks: &[Vec<Layer>], mut idle: 
         if is_forward {
             // The first backward of the step has its last layer kept, as its forward was seen to be the first to be asked for.
             let kept = if done == 0 { backwards[0] } else { backwards[done] };
-            ledger.forward(key, kept);
+            ledger.forward(key, kept, choice);
         } else {
             done += 1;
             ledger.backward(key, backwards.get(done).copied());
@@ -208,14 +219,19 @@ fn a_rank_never_holds_more_than_is_said() {
             .collect();
         let busy = below(&mut random, 2) == 0;
         let mut gaps = random_numbers();
-        let held = most_held(&orders, rank, &of_chunk, || if busy { 0.0 } else { gaps() });
+        let percent = [100, 100, 75, 50][below(&mut random, 4) as usize];
+        let choice = ModuleChoice { percent, ..ModuleChoice::default() };
+        let held = most_held(&orders, rank, &of_chunk, choice, || if busy { 0.0 } else { gaps() });
         let is_last = |chunk: usize| rank + 1 == ranks as usize && chunk + 1 == of_chunk.len();
         let moved: Vec<Vec<f64>> = of_chunk
             .iter()
             .enumerate()
             .map(|(chunk, layers)| {
                 let stays = usize::from(is_last(chunk));
-                let moved: Vec<f64> = layers[..layers.len() - stays].iter().map(Layer::moved).collect();
+                let modules: Vec<u8> = layers.iter().map(|layer| layer.modules.len() as u8).collect();
+                let moving = layers.iter().zip(extents(choice, &modules)).take(layers.len() - stays);
+                let whole = moving.filter(|(_, extent)| *extent == Extent::Whole);
+                let moved: Vec<f64> = whole.map(|(layer, _)| layer.moved()).collect();
                 if moved.len() > 1 { moved } else { Vec::new() }
             })
             .collect();
@@ -227,7 +243,7 @@ fn a_rank_never_holds_more_than_is_said() {
             all.iter().zip(&moved).map(|(all, moved)| all - moved.iter().sum::<f64>()).collect();
         let in_flight = InFlight::of(&orders);
         let whole = in_flight.peak(rank, &all);
-        let said = whole.min(in_flight.peak(rank, &kept) + most_passing(&moved));
+        let said = whole.min(in_flight.peak(rank, &kept) + most_passing(&moved, percent < 100));
         assert!(held <= said * (1.0 + 1e-9), "case {case}: {held} of {said} ({whole} without moves)");
         cases += 1;
         tight += u32::from(held > 0.9 * said);

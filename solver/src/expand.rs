@@ -97,7 +97,7 @@ impl Tree<'_, '_> {
                     known.len() - 1
                 });
                 let tables = known[index].2.as_ref();
-                if tables.is_some_and(|tables| self.load_bound(tables, &pipeline) >= cutoff) {
+                if tables.is_some_and(|tables| self.load_bound(tables, &pipeline, cutoff) >= cutoff) {
                     continue;
                 }
                 if let Some(bound) = tables.and_then(|tables| self.any_split_bound(tables, &pipeline)) {
@@ -147,12 +147,20 @@ impl Tree<'_, '_> {
         average_may_fit(self.problem, self.units, &parallel, f64::from(mesh.pp), mode)
     }
 
-    /// A value that no split of a pipeline beats, from its load alone.
-    fn load_bound(&self, tables: &Tables, pipeline: &Pipeline) -> f64 {
+    /// A value that no split of a pipeline beats, from its load alone; that of a choice of modules is looked at only if what it
+    /// repeats and waits may matter.
+    fn load_bound(&self, tables: &Tables, pipeline: &Pipeline, cutoff: f64) -> f64 {
         let recompute = least_repeated(pipeline, self.space.freedom());
-        let load =
-            tables.mesh.num_microbatches as f64 * tables.times.whole(recompute) / f64::from(tables.mesh.pp);
-        self.value_bound(load + tables.outside(), self.load(&tables.mesh, &tables.times))
+        let bound = |times: &UnitTimes| {
+            let load =
+                tables.mesh.num_microbatches as f64 * times.whole(recompute) / f64::from(tables.mesh.pp);
+            self.value_bound(load + tables.outside(), self.load(&tables.mesh, &tables.times))
+        };
+        let least = bound(&tables.times);
+        if least >= cutoff || !matches!(recompute, Recompute::Modules(_)) {
+            return least;
+        }
+        bound(tables.under(self.problem, self.units, recompute).0)
     }
 
     /// A value that no split of a pipeline with several chunks beats; none where all its splits are looked at.

@@ -41,6 +41,7 @@ pub mod certificate;
 mod chain_costs;
 mod choices;
 pub mod constraint;
+mod copy_bound;
 pub mod divisors;
 pub mod expand;
 pub mod families;

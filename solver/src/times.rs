@@ -2,8 +2,9 @@
 //!
 //! Equal layers are costed once; sums over any contiguous units are differences of running sums.
 
+use crate::copy_bound::least_backward;
 use crate::problem::Problem;
-use crate::units::Units;
+use crate::units::{Unit, Units};
 use cost_models::layer_cost::{
     LayerContext, LayerCost, Memo, PassCost, RankParameters, layer_costs, layer_seconds,
 };
@@ -128,11 +129,32 @@ impl UnitTimes {
             Sums::new(units.as_slice().iter().map(|unit| part(&kinds[unit.kind])))
         };
         let works = |cost: &UnitCost| [cost.work(0), cost.work(1), cost.work(2)];
+        let backward: Vec<f64> = kinds.iter().map(|cost| cost.input[0] + cost.weight).collect();
+        let weight: Vec<f64> = kinds.iter().map(|cost| cost.weight).collect();
+        let slow = least_backward(problem, units, parallel, &backward, &weight);
+        let kept = |part: fn(&UnitCost, f64) -> f64| {
+            let least = |(index, unit): (usize, &Unit)| match &slow {
+                Some(slow) => part(&kinds[unit.kind], slow[index]),
+                None => part(&kinds[unit.kind], backward[unit.kind]),
+            };
+            Sums::new(units.as_slice().iter().enumerate().map(least))
+        };
+        let moves = slow.is_some();
+        let input = || kept(|cost, backward| backward - cost.weight);
+        let work = || kept(|cost, backward| cost.forward + backward);
         Self {
             forward: sums(|cost| cost.forward),
             weight: sums(|cost| cost.weight),
-            input: [sums(|cost| cost.input[0]), sums(|cost| cost.input[1]), sums(|cost| cost.input[2])],
-            work: [sums(|cost| cost.work(0)), sums(|cost| cost.work(1)), sums(|cost| cost.work(2))],
+            input: [
+                if moves { input() } else { sums(|cost| cost.input[0]) },
+                sums(|cost| cost.input[1]),
+                sums(|cost| cost.input[2]),
+            ],
+            work: [
+                if moves { work() } else { sums(|cost| cost.work(0)) },
+                sums(|cost| cost.work(1)),
+                sums(|cost| cost.work(2)),
+            ],
             hidden: [sums(|cost| cost.hidden[0]), sums(|cost| cost.hidden[1])],
             dense: sums(|cost| cost.parameters.dense),
             expert: sums(|cost| cost.parameters.expert),

@@ -170,6 +170,7 @@ const DECIDED: &[&str] = &[
     "--fine-grained-activation-offloading",
     "--offload-modules",
     "--fine-grained-offloading-max-inflight-offloads",
+    "--activation-offload-fraction",
     "--moe-token-dispatcher-type",
     "--use-precision-aware-optimizer",
     "--optimizer-cpu-offload",

@@ -6,7 +6,7 @@ use super::in_flight::{InFlight, placement};
 use super::layer::LayerMemory;
 use super::peak::RankPeak;
 use crate::model::Layer;
-use crate::module_offload::most_passing;
+use crate::module_offload::{Extent, extents, most_passing};
 use crate::offload::most_held;
 use crate::parallel::Recompute;
 use crate::schedule::{Placement, Vocabulary};
@@ -108,19 +108,25 @@ impl<'a> MemoryTable<'a> {
         saved.sum::<f64>() - self.away(stage)
     }
 
-    /// The layers of a stage whose modules copy to the host: all that have any, but the model's last.
-    fn copying<'s>(&'s self, stage: &'s Stage) -> impl Iterator<Item = &'s LayerMemory> + 's {
-        let moves = matches!(stage.recompute, Recompute::Modules(choice) if !choice.moved.is_empty());
+    /// The layers of a stage whose modules copy to the host, and whether all of them do: the first that have any, but not the
+    /// model's last.
+    fn copying(&self, stage: &Stage) -> Vec<(&LayerMemory, Extent)> {
+        let Recompute::Modules(choice) = stage.recompute else { return Vec::new() };
         let last = self.context.model.layers.iter().rposition(Layer::can_recompute);
-        let able = move |index: &usize| moves && Some(*index) != last;
-        let layers = stage.layer_range().filter(able).filter_map(|index| self.layers.get(index));
-        layers.filter(|layer| layer.modules.copies > 0)
+        let layers = &self.layers[stage.layer_range().start.min(self.layers.len())..];
+        let layers = &layers[..stage.layer_range().len().min(layers.len())];
+        let modules: Vec<u8> = layers.iter().map(|layer| layer.modules.copies).collect();
+        let moving = layers.iter().zip(extents(choice, &modules)).zip(stage.layer_range());
+        let moving = moving.filter(|((_, extent), index)| *extent != Extent::Stays && Some(*index) != last);
+        moving.map(|(layer, _)| layer).collect()
     }
 
-    /// Bytes that each of these layers has in host memory between forward and backward. How many copies of a single
-    /// layer are under way nothing bounds: it counts as kept.
+    /// Bytes that each of the layers which move all they are to has in host memory between forward and backward. How many
+    /// copies of a single layer are under way nothing bounds: it counts as kept.
     fn moved_by_layer(&self, stage: &Stage) -> Vec<f64> {
-        let moved: Vec<f64> = self.copying(stage).map(|layer| layer.modules.moved.get()).collect();
+        let copying = self.copying(stage);
+        let whole = copying.iter().filter(|(_, extent)| *extent == Extent::Whole);
+        let moved: Vec<f64> = whole.map(|(layer, _)| layer.modules.moved.get()).collect();
         if moved.len() > 1 { moved } else { Vec::new() }
     }
 
@@ -133,7 +139,10 @@ impl<'a> MemoryTable<'a> {
         let moved: Vec<Vec<f64>> = stages.iter().map(|stage| self.moved_by_layer(stage)).collect();
         let away = moved.iter().map(|layers| layers.iter().sum::<f64>());
         let kept: Vec<f64> = chunk_bytes.iter().zip(away).map(|(all, away)| all - away).collect();
-        all.min(self.in_flight.peak(rank as usize, &kept) + most_passing(&moved))
+        let partial =
+            |stage: &&Stage| matches!(stage.recompute, Recompute::Modules(choice) if choice.percent < 100);
+        let passing = most_passing(&moved, stages.iter().any(partial));
+        all.min(self.in_flight.peak(rank as usize, &kept) + passing)
     }
 
     /// Bytes that all microbatches in flight have in the memory of a rank's host.
@@ -143,7 +152,7 @@ impl<'a> MemoryTable<'a> {
         }
         let copied = |stage: &&Stage| match stage.recompute {
             Recompute::Offload { layers } => self.movable(stage).iter().take(layers as usize).sum(),
-            _ => self.copying(stage).map(|layer| layer.modules.copied.get()).sum(),
+            _ => self.copying(stage).iter().map(|(layer, _)| layer.modules.copied.get()).sum(),
         };
         let chunks: Vec<f64> = stages.iter().map(copied).collect();
         self.in_flight.peak(rank as usize, &chunks)

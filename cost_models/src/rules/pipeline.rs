@@ -82,7 +82,7 @@ pub const MODULES: Rule = Rule {
     statement: "of the modules that wait in host memory attn_proj goes with core_attn, core_attn is not repeated, and those of experts need experts and no repeated moe, which combined-1f1b excludes",
     axis: Axis::Ep,
     holds: |f, p| match p.recompute {
-        Recompute::Modules(ModuleChoice { repeated, moved }) => {
+        Recompute::Modules(ModuleChoice { repeated, moved, .. }) => {
             let inside = moved.has(Module::ExpertFc1) || moved.has(Module::MoeAct);
             let routed = inside
                 || moved.has(Module::MlpNorm)

@@ -5,9 +5,10 @@ use super::error::StepError;
 use super::optimizer::OwnedParameters;
 use super::shares::slowest;
 use crate::layer_cost::{LayerContext, LayerCost, PassCost, Passes, RankParameters, layer_cost};
-use crate::memory::MemoryContext;
+use crate::memory::{MemoryContext, ModuleBytes};
 use crate::model::Layer;
-use crate::module_offload::{self, MovedLayer};
+use crate::module_offload::{self, Extent, MovedLayer, extents};
+use crate::modules::ModuleChoice;
 use crate::offload::{CopiedLayer, shared_rate, waits};
 use crate::parallel::{ParallelConfig, Recompute};
 use crate::run::TrainingRun;
@@ -207,7 +208,7 @@ impl LayerTable<'_, '_> {
         }
         let waits = match stage.recompute {
             Recompute::Offload { layers } => Some(self.copy_waits(stage, layers)),
-            Recompute::Modules(choice) if !choice.moved.is_empty() => Some(self.module_waits(stage)),
+            Recompute::Modules(choice) if !choice.moved.is_empty() => Some(self.module_waits(stage, choice)),
             _ => None,
         };
         if let Some([forward, backward]) = waits {
@@ -226,7 +227,7 @@ impl LayerTable<'_, '_> {
     }
 
     /// Seconds that a microbatch waits for copies of what its modules save, in forward and backward.
-    fn module_waits(&mut self, stage: &Stage) -> [Seconds; 2] {
+    fn module_waits(&mut self, stage: &Stage, choice: ModuleChoice) -> [Seconds; 2] {
         let run = self.run;
         let context =
             MemoryContext::new(run.model, run.cluster, run.workload, run.runtime, run.parallel).ok();
@@ -235,19 +236,25 @@ impl LayerTable<'_, '_> {
         // Where a forward comes before the backward it is combined with, what was computed last is not used next.
         let stays = run.parallel.schedule != "combined-1f1b";
         let last = run.model.layers.iter().rposition(Layer::can_recompute).filter(|_| stays);
+        let indices: Vec<usize> =
+            stage.layer_range().filter(|&index| index < run.model.layers.len()).collect();
+        let bytes = |&index: &usize| context.as_ref().map(|own| own.layer_memory(index).modules);
+        let modules: Vec<ModuleBytes> =
+            indices.iter().map(|index| bytes(index).unwrap_or_default()).collect();
+        let copies: Vec<u8> = modules.iter().map(|bytes| bytes.copies).collect();
         let mut layers: Vec<MovedLayer> = Vec::new();
-        for index in stage.layer_range() {
-            let Some(layer) = run.model.layers.get(index).copied().filter(Layer::can_recompute) else {
+        for ((&index, bytes), extent) in indices.iter().zip(&modules).zip(extents(choice, &copies)) {
+            let layer = run.model.layers[index];
+            if !layer.can_recompute() {
                 continue;
-            };
-            let bytes =
-                context.as_ref().filter(|_| Some(index) != last).map(|own| own.layer_memory(index).modules);
+            }
             let (cost, _) = self.layer(place, &layer, stage.recompute);
-            let copy = bytes.filter(|bytes| bytes.copies > 0);
+            let copy = latency * f64::from(bytes.copies) + bytes.copied / rate;
+            let moves = extent != Extent::Stays && Some(index) != last;
             layers.push(MovedLayer {
                 forward: cost.forward.total().get(),
                 backward: cost.backward().total().get(),
-                copy: copy.map_or(0.0, |b| (latency * f64::from(b.copies) + b.copied / rate).get()),
+                copy: if moves { copy.get() } else { 0.0 },
             });
         }
         module_offload::waits(&layers)

@@ -11,9 +11,10 @@ pub const SWITCH: &str = "--fine-grained-activation-offloading";
 pub const MODULES: &str = "--offload-modules";
 /// Copies of a module's name under way before the computation waits.
 pub const UNDER_WAY: &str = "--fine-grained-offloading-max-inflight-offloads";
-/// Variables that change how much is moved, each with the value that changes nothing.
-const PARTIAL: [(&str, &str); 2] =
-    [("--activation-offload-fraction", "1"), ("--delta-offload-bytes-across-pp-ranks", "0")];
+/// The share of a stage's modules that are moved.
+const FRACTION: &str = "--activation-offload-fraction";
+/// Bytes that every pipeline rank moves less than the one before, in its first microbatches.
+const DELTA: &str = "--delta-offload-bytes-across-pp-ranks";
 
 /// The variable without which Transformer Engine would move weights too.
 pub const VARIABLE: (&str, &str) = ("NVTE_CPU_OFFLOAD_V1", "1");
@@ -28,6 +29,9 @@ pub fn flags(choice: ModuleChoice) -> Vec<Flag> {
     }
     if !choice.moved.is_empty() {
         flags.extend([Flag::switch(SWITCH), list(MODULES, choice.moved), Flag::value(UNDER_WAY, 1)]);
+        if choice.percent < 100 {
+            flags.push(Flag::value(FRACTION, f64::from(choice.percent) / 100.0));
+        }
     }
     flags
 }
@@ -40,9 +44,7 @@ pub fn read(flags: &FlagSet, model: &ModelSpec) -> Option<ModuleChoice> {
         Some("selective") => true,
         Some(_) => return None,
     };
-    if !flags.has(SWITCH) || partial(flags).is_some() {
-        return None;
-    }
+    let percent = percent(flags).ok().filter(|_| flags.has(SWITCH))?;
     let named =
         |flag: &str| -> Vec<Module> { flags.words(flag).into_iter().filter_map(Module::named).collect() };
     let mut repeated = named("--recompute-modules");
@@ -62,16 +64,21 @@ pub fn read(flags: &FlagSet, model: &ModelSpec) -> Option<ModuleChoice> {
         .collect();
     let core = moved.contains(&Module::CoreAttn);
     let moved: ModuleSet = moved.into_iter().filter(|module| core || *module != Module::AttnProj).collect();
-    (!moved.is_empty()).then_some(ModuleChoice { repeated, moved })
+    (!moved.is_empty()).then_some(ModuleChoice { repeated, moved, percent })
 }
 
-/// A flag that moves only a part, which no prediction knows.
-fn partial(flags: &FlagSet) -> Option<&'static str> {
-    let differs = |(flag, usual): &(&str, &str)| {
-        let usual: f64 = usual.parse().unwrap_or_default();
-        flags.real(flag).is_some_and(|value| value != usual)
-    };
-    PARTIAL.iter().find(|known| differs(known)).map(|(flag, _)| *flag)
+/// Per cent of the modules that are moved.
+///
+/// # Errors
+/// The flag that moves a part which no prediction knows.
+fn percent(flags: &FlagSet) -> Result<u8, &'static str> {
+    if flags.real(DELTA).is_some_and(|bytes| bytes != 0.0) {
+        return Err(DELTA);
+    }
+    let fraction = flags.real(FRACTION).unwrap_or(1.0);
+    let percent = (fraction * 100.0).round();
+    let whole = (1.0..=100.0).contains(&percent) && percent / 100.0 == fraction;
+    if whole { Ok(percent as u8) } else { Err(FRACTION) }
 }
 
 /// What is taken of these flags that they do not say.
@@ -79,12 +86,12 @@ pub fn assumed(flags: &FlagSet, choice: Option<ModuleChoice>) -> Option<String> 
     if !flags.has(SWITCH) {
         return None;
     }
-    match (choice, partial(flags)) {
-        (_, Some(flag)) => {
+    match (choice, percent(flags)) {
+        (_, Err(flag)) => {
             Some(format!("no activations in host memory: {flag} moves a part that is not predicted"))
         }
-        (None, None) => Some(format!("no activations in host memory: nothing of {MODULES} is predicted")),
-        (Some(_), None) if flags.text(UNDER_WAY) != Some("1") => {
+        (None, Ok(_)) => Some(format!("no activations in host memory: nothing of {MODULES} is predicted")),
+        (Some(_), Ok(_)) if flags.text(UNDER_WAY) != Some("1") => {
             Some(format!("{UNDER_WAY} 1: without it slow copies pile up in GPU memory"))
         }
         _ => None,
