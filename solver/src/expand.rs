@@ -54,7 +54,7 @@ impl Tree<'_, '_> {
         match kind {
             Kind::Mesh(mesh) => self.expand_mesh(mesh, goal.cutoff),
             Kind::Pipeline(tables, pipeline) => self.tighten(tables, pipeline, goal),
-            Kind::Splits(tables, pipeline) => self.solve(tables, pipeline, goal),
+            Kind::Splits(tables, pipeline, known) => self.solve(tables, pipeline, *known, goal),
         }
     }
 
@@ -103,7 +103,9 @@ impl Tree<'_, '_> {
                 if let Some(bound) = tables.and_then(|tables| self.any_split_bound(tables, &pipeline)) {
                     expansion.any_split = Some(expansion.any_split.map_or(bound, |least| least.min(bound)));
                 }
-                let less = self.space.moves_less(pipeline.recompute);
+                // The bound of a chain depends on what fits, and may be above that of one that moves more.
+                let chain = tables.is_some_and(|tables| self.leaf(&pipeline, tables).is_listed_chain());
+                let less = self.space.moves_less(pipeline.recompute).filter(|_| !chain);
                 let less = less.map(|recompute| (Pipeline { recompute, ..pipeline }, group));
                 if less.is_some_and(|less| kept.contains(&less)) {
                     kept.push((pipeline, group));
@@ -249,29 +251,32 @@ impl Tree<'_, '_> {
     fn tighten(&self, tables: &Arc<Tables>, pipeline: &Pipeline, goal: &Goal) -> Expansion {
         let leaf = self.leaf(pipeline, tables);
         if leaf.is_listed_chain() || tables.mesh.pp == 1 {
-            return self.solve(tables, pipeline, goal);
+            return self.solve(tables, pipeline, leaf.is_listed_chain(), goal);
         }
         let counted = matches!(pipeline.recompute, Recompute::Full { layers: Some(_) });
-        let child = match leaf.family_bound(goal.cutoff) {
-            Some(bound) => Some((bound, Kind::Splits(Arc::clone(tables), *pipeline))),
+        let bound = leaf.family_bound(goal.cutoff);
+        // A split that does not fit may be below all that do: it may fit with more modules moved.
+        let least = bound.unwrap_or(goal.cutoff);
+        let expands = self.has_more_moved(pipeline) && leaf.lacks_memory(least);
+        let mut children = if expands { self.more_moved(tables, pipeline, goal.cutoff) } else { Vec::new() };
+        match bound {
+            Some(bound) => children.push((bound, Kind::Splits(Arc::clone(tables), *pipeline, expands))),
             // What is too large for so many recomputed layers may fit with more.
             None if counted && leaf.lacks_memory(goal.cutoff) => {
-                self.one_layer_more(tables, pipeline, goal.cutoff)
+                children.extend(self.one_layer_more(tables, pipeline, goal.cutoff));
             }
-            None => None,
-        };
-        let mut children: Vec<(f64, Kind)> = child.into_iter().collect();
-        if children.is_empty() && self.has_more_moved(pipeline) && leaf.lacks_memory(goal.cutoff) {
-            children = self.more_moved(tables, pipeline, goal.cutoff);
+            None => {}
         }
         Expansion { children, ..Expansion::default() }
     }
 
-    fn solve(&self, tables: &Arc<Tables>, pipeline: &Pipeline, goal: &Goal) -> Expansion {
+    /// Looks at all splits. Pipelines that move just more modules are no better where every split that matters fits, unless they are `known`
+    /// already.
+    fn solve(&self, tables: &Arc<Tables>, pipeline: &Pipeline, known: bool, goal: &Goal) -> Expansion {
         let mut expansion = Expansion::default();
         let leaf = self.leaf(pipeline, tables);
         let result = leaf.solve(goal);
-        if self.has_more_moved(pipeline) {
+        if !known && self.has_more_moved(pipeline) {
             let best = result.best.as_ref().map_or(goal.cutoff, |best| best.value.min(goal.cutoff));
             if leaf.memory_matters(&result, best) {
                 expansion.children = self.more_moved(tables, pipeline, best);

@@ -171,15 +171,10 @@ impl Leaf<'_, '_> {
         })
     }
 
-    /// Whether a split that may be below `cutoff` does not fit, or one that fits costs more the more it holds. Of chains that is
-    /// not known: their list leaves out what does not fit.
+    /// Whether a split that may be below `cutoff` does not fit, or one that fits costs more the more it holds.
     #[must_use]
     pub fn memory_matters(&self, result: &LeafResult, cutoff: f64) -> bool {
-        result.too_large > 0
-            || result.is_squeezed
-            || self.is_listed_chain()
-            || self.problem.is_near_edge()
-            || self.lacks_memory(cutoff)
+        result.too_large > 0 || result.is_squeezed || self.problem.is_near_edge() || self.lacks_memory(cutoff)
     }
 
     /// The rank of every stage of a split.

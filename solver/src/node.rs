@@ -24,8 +24,8 @@ pub enum Kind {
     Mesh(Mesh),
     /// Those of a mesh and its shardings that run this pipeline, bounded without looking at splits.
     Pipeline(Arc<Tables>, Pipeline),
-    /// The same, bounded by the bound of their best split.
-    Splits(Arc<Tables>, Pipeline),
+    /// The same, bounded by the bound of their best split; and whether pipelines that move just more modules are nodes already.
+    Splits(Arc<Tables>, Pipeline, bool),
 }
 
 impl Kind {
@@ -34,7 +34,7 @@ impl Kind {
     pub fn mesh(&self) -> &Mesh {
         match self {
             Self::Mesh(mesh) => mesh,
-            Self::Pipeline(tables, _) | Self::Splits(tables, _) => &tables.mesh,
+            Self::Pipeline(tables, _) | Self::Splits(tables, _, _) => &tables.mesh,
         }
     }
 

@@ -105,12 +105,16 @@ impl<'a> SearchSpace<'a> {
     }
 
     /// Of a choice of modules the one that moves just less and repeats the same, down to keeping all; none for others, and where it is not
-    /// a choice of the space.
+    /// a choice of the space. Of choices that move a share only keeping all is surely less: which layers a share falls on
+    /// depends on the modules.
     #[must_use]
     pub fn moves_less(&self, recompute: Recompute) -> Option<Recompute> {
         let Recompute::Modules(choice) = recompute else { return None };
         let mut moved: Vec<Module> = choice.moved.iter().collect();
         while moved.pop().is_some() {
+            if choice.percent < 100 && !moved.is_empty() {
+                continue;
+            }
             let less = match moved.is_empty() {
                 true => Recompute::None,
                 false => {
