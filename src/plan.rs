@@ -238,7 +238,14 @@ impl Plan {
             ("inputs.workload.global_batch", inputs.workload.global_batch),
             ("inputs.workload.seq_len", inputs.workload.seq_len),
         ];
-        for (field, value) in sizes {
+        let shares = parallel.shares.iter().flat_map(|share| {
+            [
+                ("parallel.shares.ranks", u64::from(share.ranks)),
+                ("parallel.shares.micro_batch_size", share.micro_batch_size),
+                ("parallel.shares.state", u64::from(share.state)),
+            ]
+        });
+        for (field, value) in sizes.into_iter().chain(shares) {
             if value == 0 || value > 1 << 30 {
                 faults.push(format!("{field} is {value}, expected 1 to {}", 1 << 30));
             }

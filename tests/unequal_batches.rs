@@ -70,6 +70,11 @@ fn a_plan_tells_every_rank_its_micro_batch_and_is_estimated_to_the_bit() {
         let shown = text(&meshwright(&[verb, "plan.json"], folder).stdout);
         assert!(shown.contains(&format!("H100-SXM-80GB: {fast} sequences")), "{shown}");
     }
+    std::fs::write(folder.join("equal.json"), equal.to_string()).expect("written");
+    for pair in [["equal.json", "plan.json"], ["plan.json", "equal.json"]] {
+        let shown = text(&meshwright(&[&["explain"][..], &pair].concat(), folder).stdout);
+        assert!(shown.contains(&format!("h100-sxm-80gb 16 {fast}, a100-sxm-80gb 8 {slow}")), "{shown}");
+    }
     let page = std::fs::read_to_string(folder.join("plan.html")).expect("a page");
     assert!(page.contains("Shares by kind of GPU") && page.contains("weighted by tokens"));
 }
@@ -106,11 +111,19 @@ fn a_plan_whose_ranks_are_told_something_else_is_invalid() {
         let verdict: Value = serde_json::from_slice(&check.stdout).expect("a document");
         verdict["broken_rules"].to_string()
     };
+    let refused = |edit: &dyn Fn(&mut Value)| {
+        let mut other = plan.clone();
+        edit(&mut other);
+        std::fs::write(folder.join("other.json"), other.to_string()).expect("written");
+        text(&meshwright(&["check", "other.json"], folder).stderr)
+    };
     assert_eq!(swapped(&|_| {}), "[]");
     assert!(
         swapped(&|p| p["placement"]["ranks"][0]["micro_batch_size"] = 1.into()).contains("placement-batch")
     );
     assert!(swapped(&|p| p["parallel"]["shares"][0]["ranks"] = 7.into()).contains("S1"));
+    let huge = |p: &mut Value| p["parallel"]["shares"][0]["micro_batch_size"] = u64::MAX.into();
+    assert!(refused(&huge).contains("parallel.shares.micro_batch_size"));
     assert!(swapped(&|p| p["parallel"]["num_microbatches"] = 1.into()).contains("M12"));
     let none = |p: &mut Value| drop(p["parallel"].as_object_mut().expect("degrees").remove("shares"));
     assert!(swapped(&none).contains("placement-batch"));

@@ -72,7 +72,7 @@ impl ParallelConfig {
     /// Sequences of a step: the global batch.
     #[must_use]
     pub fn global_batch(&self) -> u64 {
-        self.sequences_per_microbatch() * self.num_microbatches
+        self.sequences_per_microbatch().saturating_mul(self.num_microbatches)
     }
 }
 

@@ -222,18 +222,30 @@ pub fn axes(first: &ParallelConfig, second: &ParallelConfig) -> Vec<Difference> 
     let (first, second) = (values(first), values(second));
     let plain = |value: Option<&serde_json::Value>| match value {
         Some(serde_json::Value::String(text)) => text.clone(),
+        Some(serde_json::Value::Array(list)) => records(list),
         Some(value) => value.to_string(),
         None => String::new(),
     };
+    let only_second = second.keys().filter(|name| !first.contains_key(*name));
     first
-        .iter()
-        .filter(|(name, value)| second.get(*name) != Some(value))
-        .map(|(name, value)| Difference {
+        .keys()
+        .chain(only_second)
+        .filter(|name| first.get(*name) != second.get(*name))
+        .map(|name| Difference {
             name: name.clone(),
-            first: plain(Some(value)),
+            first: plain(first.get(name)),
             second: plain(second.get(name)),
         })
         .collect()
+}
+
+/// A list of records as the values of each.
+fn records(list: &[serde_json::Value]) -> String {
+    let record = |value: &serde_json::Value| {
+        let values = value.as_object().into_iter().flat_map(|map| map.values());
+        values.map(|value| value.to_string().trim_matches('"').to_owned()).collect::<Vec<_>>().join(" ")
+    };
+    list.iter().map(record).collect::<Vec<_>>().join(", ")
 }
 
 /// What sets two plans apart, for people.
