@@ -81,6 +81,8 @@ pub struct Wishes {
     pub require: Option<require::Require>,
     /// What is kept in host memory; activations or the optimizer's state where nothing fits without, if none.
     pub offload: Option<Offload>,
+    /// Whether all layers are to be alike, even where the runtime can do otherwise.
+    pub layers_alike: bool,
 }
 
 impl Default for Wishes {
@@ -93,6 +95,7 @@ impl Default for Wishes {
             nearest: true,
             require: None,
             offload: None,
+            layers_alike: false,
         }
     }
 }
@@ -215,6 +218,7 @@ fn problem_of<'a>(inputs: &'a Inputs, wishes: &Wishes) -> Problem<'a> {
         moves_activations: wishes.offload.is_some_and(Offload::moves_activations)
             && offload::activation_fault(inputs).is_none(),
         nearest: wishes.nearest,
+        layers_alike: wishes.layers_alike,
         recompute: inputs.launcher.as_deref().and_then(launch::named).and_then(|l| l.recompute()),
         ..Problem::new(&inputs.model, &inputs.cluster, &inputs.workload, &inputs.runtime)
     }
@@ -226,6 +230,7 @@ fn planned(inputs: Inputs, solution: Solution) -> Plan {
     let limit = sites::limit_of_part(&solution.cluster, &whole, &inputs.runtime, inputs.memory_limit_bytes);
     let inputs = Inputs { cluster: solution.cluster, memory_limit_bytes: limit, ..inputs };
     let mut plan = Plan::new(inputs, solution.parallel, solution.stages, solution.estimate);
+    plan.layer_strategies = solution.layer_strategies;
     plan.certificate = Some(solution.certificate);
     plan.alternatives = solution.alternatives;
     plan.leave_out(&whole);

@@ -165,7 +165,7 @@ impl<'a, 'p> Judge<'a, 'p> {
         let value = value(estimate.step_time_seconds + estimate.edge_penalty_seconds);
         if value < self.cutoff {
             self.cutoff = value;
-            self.result.best = Some(Candidate { value, parallel, stages, estimate });
+            self.result.best = Some(Candidate { value, parallel, stages, estimate, layer_strategies: None });
         }
     }
     /// The step time, without what it is made of.

@@ -13,6 +13,7 @@ use crate::partition::{Chain, SplitTable};
 use crate::problem::Problem;
 use crate::tables::Tables;
 use crate::units::Units;
+use cost_models::layerwise::LayerStrategies;
 use cost_models::memory::{MemoryContext, MemoryTable};
 use cost_models::rules::StageFreedom;
 use cost_models::schedule::Placement;
@@ -32,6 +33,8 @@ pub struct Candidate {
     pub stages: StageMap,
     /// Its prediction.
     pub estimate: Estimate,
+    /// What blocks have of their own, where they differ.
+    pub layer_strategies: Option<LayerStrategies>,
 }
 
 /// What a layout has to beat.

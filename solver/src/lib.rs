@@ -30,6 +30,8 @@
 //!    integer program in [`ilp`]) for one stage per rank, all balanced ones ([`families`]) for several. [`judge`] takes
 //!    the sharding with least traffic that fits, lets every stage choose what it repeats where the engine can ([`strategy`]), and asks [`cost_models::estimate()`] for the step.
 //!
+//! Engines whose blocks may differ have a search of their own ([`layerwise`]).
+//!
 //! [`search`] looks at the nodes with the smallest bound first and stops when none is below the best value: that is the
 //! [`Certificate`]. [`pareto`] repeats it under other limits. If nothing fits, [`infeasible`] says which term is too large, and what would help.
 
@@ -51,6 +53,7 @@ pub mod ilp;
 pub mod infeasible;
 pub mod judge;
 mod layer_works;
+pub mod layerwise;
 pub mod leaf;
 pub mod mesh;
 pub mod mixed;

@@ -41,6 +41,8 @@ pub struct Problem<'a> {
     pub offloads: bool,
     /// Whether activations of some layers may wait in host memory, where the engine can.
     pub moves_activations: bool,
+    /// Whether all layers are to be alike, even where the engine can do otherwise.
+    pub layers_alike: bool,
 }
 
 /// A problem that has no answer, whatever the layouts.
@@ -76,6 +78,7 @@ impl<'a> Problem<'a> {
             recompute: None,
             offloads: false,
             moves_activations: false,
+            layers_alike: false,
         }
     }
 

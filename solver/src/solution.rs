@@ -4,6 +4,7 @@ use crate::certificate::Certificate;
 use crate::infeasible::Infeasible;
 use crate::leaf::Candidate;
 use cluster_profiles::{Cluster, Seconds};
+use cost_models::layerwise::LayerStrategies;
 use cost_models::{Estimate, ParallelConfig, StageMap};
 use serde::{Deserialize, Serialize};
 
@@ -28,6 +29,8 @@ pub struct Solution {
     pub parallel: ParallelConfig,
     /// The layers of every stage.
     pub stages: StageMap,
+    /// What blocks have of their own, where they differ.
+    pub layer_strategies: Option<LayerStrategies>,
     /// Its prediction: what `estimate` says about it.
     pub estimate: Estimate,
     /// The cluster it runs on: the problem's, or a part of it where the objective leaves GPUs idle.
@@ -50,6 +53,9 @@ pub struct Alternative {
     /// The layers of its stages.
     #[serde(skip)]
     pub stages: Option<StageMap>,
+    /// What its blocks have of their own, where they differ.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub layer_strategies: Option<LayerStrategies>,
 }
 
 impl Alternative {
@@ -61,6 +67,7 @@ impl Alternative {
             parallel: candidate.parallel,
             step_time_seconds: candidate.estimate.step_time_seconds,
             stages: Some(candidate.stages),
+            layer_strategies: candidate.layer_strategies,
         }
     }
 }

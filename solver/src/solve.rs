@@ -3,6 +3,7 @@
 use crate::certificate::Certificate;
 use crate::expand::Tree;
 use crate::infeasible::{contradicted, explain};
+use crate::layerwise;
 use crate::leaf::Candidate;
 use crate::mixed;
 use crate::module_choices::module_choices;
@@ -105,6 +106,9 @@ pub(crate) fn run(
     deadline: Option<Instant>,
     cutoff: f64,
 ) -> Found {
+    if layerwise::applies(problem) {
+        return layerwise::run(problem, observer, deadline, cutoff);
+    }
     let units = Units::new(problem.model);
     let space = space_of(problem);
     let tree = Tree { problem, units: &units, space: &space };
@@ -190,6 +194,7 @@ pub(crate) fn answer(problem: &Problem, cluster: Cluster, found: Found, patience
         alternatives: ranked.map(|candidate| lost(problem, candidate, &best)).collect(),
         parallel: best.parallel,
         stages: best.stages,
+        layer_strategies: best.layer_strategies,
         estimate: best.estimate,
         cluster,
         certificate,

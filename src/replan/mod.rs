@@ -71,6 +71,8 @@ pub fn plan(
     let horizon = request.from.as_ref().and(request.horizon);
     let wide = Wishes {
         top: if horizon.is_some() { wishes.top.max(COMPETITORS) } else { wishes.top },
+        // What moves is only known where all layers are alike.
+        layers_alike: wishes.layers_alike || request.from.is_some(),
         ..wishes.clone()
     };
     let mut plans: Vec<Plan> = Vec::new();

@@ -91,6 +91,12 @@ impl MemoryContext<'_> {
         (self.shards.held(weight, self.model) / tensors) as u64
     }
 
+    /// Bytes of a gathered parameter, and of a whole gradient before it is reduced.
+    #[must_use]
+    pub fn unit_bytes(&self) -> [f64; 2] {
+        [self.formats.gathered_parameter(), self.formats.full_gradient()]
+    }
+
     /// Boundary tensors of a pipeline, of the kind a neighbour sends or receives.
     #[must_use]
     pub fn boundary_bytes(&self) -> f64 {

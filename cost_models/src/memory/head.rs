@@ -67,6 +67,12 @@ impl MemoryContext<'_> {
         self.shards.padded_vocab(self.model) / self.tp
     }
 
+    /// Dense 16-bit gradient of the embedding.
+    #[must_use]
+    pub fn embedding_gradient_bytes(&self) -> f64 {
+        2.0 * self.hidden * self.local_vocab()
+    }
+
     /// Deferred weight gradients keep logit gradients and inputs of earlier microbatches.
     fn deferred(&self) -> f64 {
         let deferred = f64::from(self.traits().loss.deferred_weight_gradients);

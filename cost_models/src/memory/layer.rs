@@ -118,7 +118,8 @@ impl MemoryContext<'_> {
     }
 
     /// The copy of the embedding that a last stage without embedding needs for a tied head or for multi-token prediction.
-    pub(super) fn embedding_copy(&self) -> LayerMemory {
+    #[must_use]
+    pub fn embedding_copy(&self) -> LayerMemory {
         let mut memory = LayerMemory::default();
         self.add_weights(&mut memory, &Layer::Embedding, is_table);
         memory

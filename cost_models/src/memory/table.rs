@@ -212,11 +212,7 @@ impl<'a> MemoryTable<'a> {
             mask: context.mask_bytes(),
             head: self.head(&held, shared > 0.0),
             transient: held.transient,
-            embedding_gradient: if held.has_embedding {
-                2.0 * context.hidden * context.local_vocab()
-            } else {
-                0.0
-            },
+            embedding_gradient: if held.has_embedding { context.embedding_gradient_bytes() } else { 0.0 },
             released: held.released,
             state: held.state,
         }

@@ -86,5 +86,5 @@ fn plan_of(problem: &Problem, solution: Solution) -> Plan {
     let Solution { parallel, stages, estimate, cluster, .. } = solution;
     let step = estimate.step_time_seconds;
     let value = problem.objective.value(&cluster, step, step);
-    (Candidate { value, parallel, stages, estimate }, cluster)
+    (Candidate { value, parallel, stages, estimate, layer_strategies: None }, cluster)
 }

@@ -197,6 +197,7 @@ impl Tried {
             alternatives,
             parallel: best.parallel,
             stages: best.stages,
+            layer_strategies: None,
             estimate: best.estimate,
             cluster,
             certificate,
@@ -214,5 +215,5 @@ fn planned(part: &Part, choice: Choice) -> Option<Plan> {
     let mut prediction = estimate(&cost_models::TrainingRun { cluster: &cluster, ..run }).ok()?;
     prediction.fits = true;
     let value = part.value(prediction.step_time_seconds.get());
-    Some((Candidate { value, parallel, stages, estimate: prediction }, cluster))
+    Some((Candidate { value, parallel, stages, estimate: prediction, layer_strategies: None }, cluster))
 }

@@ -212,6 +212,7 @@ impl Search<'_, '_> {
         Ok(Outcome::Solved(Box::new(Solution {
             parallel: best.candidate.parallel,
             stages: best.candidate.stages,
+            layer_strategies: None,
             estimate,
             cluster: best.cluster,
             certificate,
