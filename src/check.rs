@@ -11,7 +11,7 @@ use crate::room::tightest;
 use cluster_profiles::{Bytes, Cluster};
 use cost_models::Estimate;
 use cost_models::estimate::hosts_fit;
-use cost_models::rules::{self, Violation};
+use cost_models::rules::Violation;
 use remedies::{Remedy, Subject};
 use serde::Serialize;
 
@@ -160,7 +160,9 @@ pub fn check_given(
         let run = given.run(cluster, stages);
         let known: Vec<&str> =
             given.broken.iter().map(|rule| rule.id.as_str()).chain(given.waived.iter().copied()).collect();
-        let others = rules::broken(&run).into_iter().filter(|rule| !known.contains(&rule.id.as_str()));
+        let strategies = given.layer_strategies.as_ref();
+        let others =
+            layered::broken(&run, strategies).into_iter().filter(|rule| !known.contains(&rule.id.as_str()));
         broken.extend(others.collect::<Vec<_>>());
     } else {
         broken.extend(given.engine_rules(cluster));
@@ -170,7 +172,8 @@ pub fn check_given(
     check.unknown.clone_from(&given.unknown);
     if let Some(stages) = &given.stages {
         let (run, waived) = (given.run(cluster, stages), given.waived.as_slice());
-        check.judge(&Subject { run, strategies: None, memory_limit: limit, waived, launcher });
+        let strategies = given.layer_strategies.as_ref();
+        check.judge(&Subject { run, strategies, memory_limit: limit, waived, launcher });
     }
     check
 }

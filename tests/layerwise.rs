@@ -62,6 +62,113 @@ fn faults_of_strategies_are_listed_together() {
     assert!(message.contains("L2: ") && message.contains("L8: blocks 0 to 10: tp 3"), "{message}");
 }
 
+/// A plan of the launcher, found or given, exported and read back: the same layout, time and memory.
+#[test]
+fn galvatrons_files_say_what_the_plan_says() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path();
+    let eight = "--model llama-3.1-8b --cluster dgx-h100 --gpus 8 --seq-len 8192 --global-batch 64 --memory-limit 40GiB";
+    let planned = json(&meshwright(
+        &words(&format!("plan {eight} --launcher galvatron --format json --out found.json")),
+        path,
+    ));
+    assert!(planned["layer_strategies"].is_array(), "memory binds: {}", planned["layer_strategies"]);
+    assert_eq!(planned["inputs"]["runtime"]["name"], json!("galvatron"));
+    let alike = format!(
+        "estimate {eight} --runtime galvatron --tp 2 --pp 2 --zero 2 --recompute full:5 --format json --out alike.json"
+    );
+    json(&meshwright(&words(&alike), path));
+    estimated(path);
+    for (file, model, seq_len, gpus) in [
+        ("found.json", "llama-3.1-8b", "8192", "8"),
+        ("alike.json", "llama-3.1-8b", "8192", "8"),
+        ("plan.json", "llama-3.1-70b", "4096", "64"),
+    ] {
+        let plan: Value =
+            serde_json::from_str(&std::fs::read_to_string(path.join(file)).expect("a plan")).expect("JSON");
+        let out = file.trim_end_matches(".json");
+        let exported = meshwright(&["export", file, "--to", "galvatron", "--out", out], path);
+        assert!(exported.status.success(), "{}", text(&exported.stderr));
+        let script = std::fs::read_to_string(path.join(out).join("launch.sh")).expect("a script");
+        assert!(
+            script.contains("++runtime.parallel.galvatron_config_path=$PWD/galvatron_config.json"),
+            "{script}"
+        );
+        let config = format!("{out}/galvatron_config.json");
+        let line = format!(
+            "check --launcher galvatron --args {config} --world-size {gpus} --cluster dgx-h100 --model {model} --seq-len {seq_len} --format json"
+        );
+        let check = json(&meshwright(&words(&line), path));
+        assert_eq!(check["valid"], json!(true), "{check}");
+        let close = |a: &Value, b: &Value| {
+            let (a, b) = (a.as_f64().expect("a number"), b.as_f64().expect("a number"));
+            assert!((a / b - 1.0).abs() < 1e-12, "{a} {b}");
+        };
+        close(&check["step_time_seconds"], &plan["step_time_seconds"]);
+        let peaks = plan["memory"].as_array().expect("ranks").iter();
+        let peak = peaks.map(|rank| rank["peak_bytes"].as_f64().expect("bytes")).fold(0.0, f64::max);
+        close(&check["peak_bytes"], &json!(peak));
+    }
+}
+
+#[test]
+fn hostile_galvatron_files_are_told_and_nothing_panics() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path();
+    estimated(path);
+    assert!(meshwright(&["export", "plan.json", "--to", "galvatron", "--out", "out"], path).status.success());
+    let good: Value = serde_json::from_str(
+        &std::fs::read_to_string(path.join("out/galvatron_config.json")).expect("a file"),
+    )
+    .expect("JSON");
+    let long = "4,".repeat(200_000) + "4";
+    let hostile = [
+        ("tp_sizes_enc", json!("")),
+        ("tp_sizes_enc", json!("0,0")),
+        ("tp_sizes_enc", json!("4,x")),
+        ("tp_sizes_enc", json!("-4")),
+        ("tp_sizes_enc", json!("99999999999999999999")),
+        ("tp_sizes_enc", json!(long)),
+        ("tp_sizes_enc", json!([4, 4])),
+        ("tp_sizes_enc", Value::Null),
+        ("dp_types_enc", json!("2,2")),
+        ("checkpoint", json!("1,0,7")),
+        ("use_sp", json!("1,1")),
+        ("cp_sizes_enc", json!("1,2,4")),
+        ("pp_deg", json!(0)),
+        ("pp_deg", json!(1_048_576)),
+        ("pp_deg", json!("four")),
+        ("pp_division", json!("80")),
+        ("pp_division", json!("0,0,0,80")),
+        ("pp_division", json!("1048576,1048576,1048576,1048576")),
+        ("chunks", json!(0)),
+        ("chunks", json!(7)),
+        ("global_bsz", json!(-1)),
+        ("global_bsz", json!(1e300)),
+        ("default_dp_type", json!("zero9")),
+        ("pipeline_type", json!("zb-v")),
+        ("vtp", json!(0)),
+        ("vtp", json!(1_048_576)),
+        ("world_size", json!(63)),
+        ("vsp", json!(1)),
+    ];
+    for (key, value) in hostile {
+        let mut bad = good.clone();
+        bad[key] = value.clone();
+        std::fs::write(path.join("bad.json"), bad.to_string()).expect("written");
+        let line = "check --launcher galvatron --args bad.json --world-size 64 --cluster dgx-h100 --model llama-3.1-70b --seq-len 4096";
+        let output = meshwright(&words(line), path);
+        let shown: String = value.to_string().chars().take(40).collect();
+        let told = text(&output.stderr) + &text(&output.stdout);
+        assert!(!told.contains("panicked"), "{key} {shown}: {told}");
+        assert!(
+            matches!(output.status.code(), Some(1 | 3)),
+            "{key} {shown}: {:?} {told}",
+            output.status.code()
+        );
+    }
+}
+
 #[test]
 fn hostile_strategies_in_a_plan_are_told_and_nothing_panics() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -167,6 +167,7 @@ impl<'a> Draft<'a> {
             parallel: self.parallel,
             runtime,
             stages,
+            layer_strategies: None,
             broken: self.broken,
             waived: self.waived,
             assumed: self.assumed,

@@ -2,6 +2,7 @@
 
 use super::flags::{FlagFault, FlagSet};
 use cluster_profiles::Cluster;
+use cost_models::layerwise::LayerStrategies;
 use cost_models::rules::{self, Facts, Violation};
 use cost_models::{ModelSpec, ParallelConfig, Runtime, StageMap, TrainingRun, Workload};
 
@@ -37,6 +38,8 @@ pub struct Given {
     pub runtime: Runtime,
     /// Layers of every stage; none where the configuration makes no stages.
     pub stages: Option<StageMap>,
+    /// What every block has of its own, where the configuration says so.
+    pub layer_strategies: Option<LayerStrategies>,
     /// Rules of the launcher that the configuration breaks.
     pub broken: Vec<Violation>,
     /// Rules of the engine that the launcher does not have, or that its reader has judged itself.

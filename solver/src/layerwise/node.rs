@@ -160,6 +160,7 @@ impl<'g> Node<'g> {
             transient: held.transient,
             embedding_gradient: if is_first { fixed.embedding_gradient } else { 0.0 },
             released: held.saved,
+            in_host: 0.0,
         };
         peak.allocated()
     }

@@ -215,7 +215,18 @@ fn assemble(flags: &FlagSet, question: &Question, parts: Parts) -> Given {
     broken.extend(sizes);
     let assumed = assumed(flags, &parallel);
     let waived = rules::waived(flags);
-    Given { model, parallel, workload, runtime, stages, broken, waived, assumed, unknown: unknown(flags) }
+    Given {
+        model,
+        parallel,
+        workload,
+        runtime,
+        stages,
+        layer_strategies: None,
+        broken,
+        waived,
+        assumed,
+        unknown: unknown(flags),
+    }
 }
 
 /// What makes the sizes no model, each once whatever the layer.
