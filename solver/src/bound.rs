@@ -24,8 +24,8 @@ pub struct Layout<'a> {
     pub body: usize,
 }
 
-/// Halvings of the interval in which the least feasible bound is searched: to 1e-7 of it.
-const HALVINGS: u32 = 20;
+/// Halvings of the interval in which the least feasible bound is searched: to 1e-4 of it.
+const HALVINGS: u32 = 12;
 
 impl Layout<'_> {
     /// What every unit surely repeats.
