@@ -73,11 +73,12 @@ fn prices(bencher: divan::Bencher) {
     bencher.bench(|| run::rows(&study, &columns, &points));
 }
 
-/// Distinct points per second of one core: a study that shares no search. Three minutes on two cores for all 10,080 are 28 a
-/// second.
-#[divan::bench(sample_count = 1, sample_size = 1)]
-fn distinct(bencher: divan::Bencher) {
-    let study = Study::read("distinct", DISTINCT).expect("a study");
+/// Distinct points per second of one core by the gap that is allowed: a study that shares no search. Three minutes on two cores
+/// for all 10,080 are 28 a second.
+#[divan::bench(args = [0.0, 0.001, 0.003, 0.01, 0.03], sample_count = 1, sample_size = 1)]
+fn distinct(bencher: divan::Bencher, gap: f64) {
+    let base = format!("[base]\ngap = {gap}");
+    let study = Study::read("distinct", &DISTINCT.replace("[base]", &base)).expect("a study");
     let columns = row::columns(&study);
     let points: Vec<u64> = study.points().step_by(EVERY).collect();
     let alone = rayon::ThreadPoolBuilder::new().num_threads(1).build().expect("a thread");

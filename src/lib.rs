@@ -73,6 +73,8 @@ pub struct Wishes {
     pub constraints: Constraints,
     /// When to answer with the best so far.
     pub time_limit: Option<Duration>,
+    /// How much better than the plan, relative to it, a layout may be that was not looked at.
+    pub gap: f64,
     /// Layouts to rank, the plan included.
     pub top: usize,
     /// Whether changes are looked for that would help, where nothing fits.
@@ -91,6 +93,7 @@ impl Default for Wishes {
             objective: Objective::StepTime,
             constraints: Constraints::default(),
             time_limit: None,
+            gap: 0.0,
             top: 4,
             nearest: true,
             require: None,
@@ -213,6 +216,7 @@ fn problem_of<'a>(inputs: &'a Inputs, wishes: &Wishes) -> Problem<'a> {
         whole: inputs.whole.as_ref(),
         objective: wishes.objective,
         time_limit: wishes.time_limit,
+        gap: wishes.gap,
         top: wishes.top,
         offloads: wishes.offload == Some(Offload::Never) && offload::fault(inputs).is_none(),
         moves_activations: wishes.offload.is_some_and(Offload::moves_activations)

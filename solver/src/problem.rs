@@ -31,6 +31,9 @@ pub struct Problem<'a> {
     pub objective: Objective,
     /// When to answer with the best so far.
     pub time_limit: Option<Duration>,
+    /// How much better than the answer, relative to it, a layout may be that was not looked at: 0 to prove the best. Layouts
+    /// on mixed or uneven clusters are looked at all the same.
+    pub gap: f64,
     /// How many different layouts to rank, the plan included.
     pub top: usize,
     /// Whether changes are looked for that would help, where nothing fits.
@@ -73,6 +76,7 @@ impl<'a> Problem<'a> {
             memory_limit: None,
             objective: Objective::default(),
             time_limit: None,
+            gap: 0.0,
             top: 3,
             nearest: true,
             recompute: None,

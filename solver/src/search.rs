@@ -34,6 +34,8 @@ pub struct Limits<'a> {
     pub top: usize,
     /// Values from here on do not matter.
     pub cutoff: f64,
+    /// Nor do those that are less than a found one by no more than this part of it.
+    pub gap: f64,
 }
 
 /// What a search found.
@@ -70,6 +72,7 @@ struct State {
     unlisted: f64,
     any_split: f64,
     cutoff: f64,
+    gap: f64,
     top: usize,
 }
 
@@ -88,6 +91,7 @@ pub fn search(tree: &Tree, limits: &Limits) -> Found {
         unlisted: f64::INFINITY,
         any_split: f64::INFINITY,
         cutoff: limits.cutoff,
+        gap: limits.gap.clamp(0.0, 1.0),
         top: limits.top.max(1),
     };
     let bounded = state.add_meshes(tree, &meshes.list, limits);
@@ -207,11 +211,17 @@ impl State {
     fn threshold(&self) -> f64 {
         let mut values: Vec<f64> = self.best.values().map(|candidate| candidate.value).collect();
         values.sort_by(f64::total_cmp);
-        values.get(self.top - 1).map_or(self.cutoff, |value| value.min(self.cutoff))
+        values.get(self.top - 1).map_or(self.cutoff, |value| self.below(*value).min(self.cutoff))
+    }
+
+    /// What a value has to be below to be worth looking for, given one.
+    fn below(&self, value: f64) -> f64 {
+        value * (1.0 - self.gap)
     }
 
     fn cutoff_of(&self, mesh: &Mesh, threshold: f64) -> f64 {
-        self.best.get(&class_of(mesh)).map_or(threshold, |candidate| candidate.value.min(threshold))
+        let known = self.best.get(&class_of(mesh));
+        known.map_or(threshold, |candidate| self.below(candidate.value).min(threshold))
     }
 
     /// The next nodes that may still matter, each with what it has to beat.
@@ -269,7 +279,7 @@ impl State {
         }
         let mut best: Vec<Candidate> = self.best.into_values().collect();
         best.sort_by(|a, b| a.value.total_cmp(&b.value));
-        let value = best.first().map_or(f64::INFINITY, |candidate| candidate.value);
+        let value = best.first().map_or(f64::INFINITY, |candidate| candidate.value * (1.0 - self.gap));
         best.truncate(self.top);
         let bound = if bounded { open.min(self.unlisted).min(value) } else { 0.0 };
         Found {

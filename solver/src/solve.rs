@@ -112,7 +112,8 @@ pub(crate) fn run(
     let units = Units::new(problem.model);
     let space = space_of(problem);
     let tree = Tree { problem, units: &units, space: &space };
-    search(&tree, &Limits { patience: Patience { observer, deadline }, top: problem.top, cutoff })
+    let patience = Patience { observer, deadline };
+    search(&tree, &Limits { patience, top: problem.top, cutoff, gap: problem.gap })
 }
 
 /// Searches clusters of rising size and keeps the best.

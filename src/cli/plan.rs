@@ -46,6 +46,9 @@ pub struct PlanArgs {
     /// Answer with the best so far after this long, such as 2s.
     #[arg(long, value_name = "TIME", value_parser = parse_seconds)]
     time_limit: Option<Seconds>,
+    /// Be content with a plan that no other beats by more, such as 1%: quicker. 0 proves the best.
+    #[arg(long, value_name = "SHARE", value_parser = parse_gap, default_value = "0")]
+    gap: f64,
     /// Layouts to rank: the plan and the best others.
     #[arg(long, value_name = "K", default_value_t = 4)]
     top: usize,
@@ -74,6 +77,13 @@ pub struct PlanArgs {
 
 fn parse_seconds(text: &str) -> Result<Seconds, String> {
     quantity::seconds(text)
+}
+
+/// A relative gap: `1%` or `0.01`.
+fn parse_gap(text: &str) -> Result<f64, String> {
+    let (number, unit) = text.strip_suffix('%').map_or((text, 1.0), |number| (number, 0.01));
+    let gap = number.trim().parse::<f64>().ok().map(|number| number * unit);
+    gap.filter(|gap| (0.0..=0.5).contains(gap)).ok_or_else(|| "expected 0 to 50%, such as 1% or 0.01".to_owned())
 }
 
 fn parse_trade(text: &str) -> Result<Trade, String> {
@@ -251,6 +261,7 @@ impl PlanArgs {
         }
         let time_limit = self.time_limit.map(|limit| Duration::from_secs_f64(limit.get().min(1e9)));
         let (top, require, offload) = (self.top, self.require, self.inputs.offload);
-        Ok(Wishes { objective, constraints, time_limit, top, require, offload, ..Wishes::default() })
+        let wishes = Wishes { objective, constraints, time_limit, top, require, offload, ..Wishes::default() };
+        Ok(Wishes { gap: self.gap, ..wishes })
     }
 }

@@ -39,6 +39,7 @@ pub struct Draft {
     pub memory_limit: Option<f64>,
     pub offload: Option<Offload>,
     pub require: Option<Require>,
+    pub gap: f64,
     pub fix: Vec<String>,
     pub forbid: Vec<String>,
     /// Changes of the cluster, in the order of the keys.
@@ -70,6 +71,7 @@ impl Default for Draft {
             memory_limit: None,
             offload: None,
             require: None,
+            gap: 0.0,
             fix: Vec::new(),
             forbid: Vec::new(),
             edits: Vec::new(),
@@ -137,7 +139,8 @@ impl Draft {
         let fix: Vec<&str> = terms(&self.fix).collect();
         let constraints = Constraints::parse(&fix, &forbid).map_err(|error| error.faults.join("; "))?;
         let (offload, require) = (self.offload, self.require);
-        Ok(Wishes { objective, constraints, top: 1, nearest: false, offload, require, ..Wishes::default() })
+        let wishes = Wishes { objective, constraints, offload, require, gap: self.gap, ..Wishes::default() };
+        Ok(Wishes { top: 1, nearest: false, ..wishes })
     }
 
     /// The cluster with another GPU, domain and figures.

@@ -63,10 +63,17 @@ pub static KEYS: &[Key] = &[
     key(
         "offload",
         Kind::Text,
-        "never or optimizer, as --offload (default: where nothing fits without)",
+        "never, optimizer, activations or any, as --offload (default: where nothing fits without)",
         |d, v| choice(&mut d.offload, v),
     ),
     key("require", Kind::Text, "measured or validated, as --require", |d, v| choice(&mut d.require, v)),
+    key("gap", Kind::Number, "how much better another layout may be, as --gap, such as 0.01", |d, v| {
+        match v.number() {
+            Some(gap) if (0.0..=0.5).contains(&gap) => d.gap = gap,
+            _ => return Err(format!("is {v}, expected 0 to 0.5")),
+        }
+        Ok(())
+    }),
     key("schedules", Kind::Text, "schedules allowed, such as \"1f1b|interleaved-1f1b\"", |d, v| {
         d.fix.push(format!("schedule={v}"));
         Ok(())
