@@ -83,7 +83,8 @@ fn parse_seconds(text: &str) -> Result<Seconds, String> {
 fn parse_gap(text: &str) -> Result<f64, String> {
     let (number, unit) = text.strip_suffix('%').map_or((text, 1.0), |number| (number, 0.01));
     let gap = number.trim().parse::<f64>().ok().map(|number| number * unit);
-    gap.filter(|gap| (0.0..=0.5).contains(gap)).ok_or_else(|| "expected 0 to 50%, such as 1% or 0.01".to_owned())
+    gap.filter(|gap| (0.0..=0.5).contains(gap))
+        .ok_or_else(|| "expected 0 to 50%, such as 1% or 0.01".to_owned())
 }
 
 fn parse_trade(text: &str) -> Result<Trade, String> {
@@ -261,7 +262,8 @@ impl PlanArgs {
         }
         let time_limit = self.time_limit.map(|limit| Duration::from_secs_f64(limit.get().min(1e9)));
         let (top, require, offload) = (self.top, self.require, self.inputs.offload);
-        let wishes = Wishes { objective, constraints, time_limit, top, require, offload, ..Wishes::default() };
+        let wishes =
+            Wishes { objective, constraints, time_limit, top, require, offload, ..Wishes::default() };
         Ok(Wishes { gap: self.gap, ..wishes })
     }
 }
