@@ -3,15 +3,17 @@
 //! Moved is any set of: the core attention with the projection behind it (apart, the output would be copied and not be freed),
 //! the projections in front of it, the norms that are modules of their own, the experts' first product, the experts' activation. With
 //! each, nothing else is repeated or what costs least for its bytes: the norms, the experts' activation and the up projections of
-//! latent attention where there are experts, the MLP where there are none. Moved are they in all layers of a stage, or in the
-//! first half.
+//! latent attention where there are experts, the MLP where there are none. Moved are they in all layers of a stage, or, where
+//! there are no experts, in the first half.
 
 use cost_models::ModelSpec;
 use cost_models::model::{Attention, Block, Layer, Mlp};
 use cost_models::modules::{Module, ModuleChoice, ModuleSet};
 
 /// Per cent of a stage's modules that are moved.
-const SHARES: [u8; 2] = [50, 100];
+const SHARES: &[u8] = &[50, 100];
+/// The same where there are experts, and so many more sets of modules.
+const WHOLE: &[u8] = &[100];
 
 /// Every choice that is looked at for a model; none that moves nothing.
 #[must_use]
@@ -40,10 +42,10 @@ pub fn module_choices(model: &ModelSpec) -> Vec<ModuleChoice> {
     };
     let sets = (1..1usize << groups.len()).map(moved);
     let repeats = [ModuleSet::EMPTY, repeated];
+    let shares = if routed { WHOLE } else { SHARES };
     sets.flat_map(|moved| {
-        SHARES
-            .into_iter()
-            .flat_map(move |percent| repeats.map(|repeated| ModuleChoice { repeated, moved, percent }))
+        let of = move |&percent: &u8| repeats.map(|repeated| ModuleChoice { repeated, moved, percent });
+        shares.iter().flat_map(of)
     })
     .collect()
 }
