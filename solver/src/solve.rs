@@ -49,11 +49,13 @@ pub fn solve(problem: &Problem, observer: &dyn Observer) -> Result<Outcome, Prob
 fn solve_connected(problem: &Problem, observer: &dyn Observer) -> Result<Outcome, ProblemError> {
     let deadline = problem.time_limit.and_then(|limit| Instant::now().checked_add(limit));
     let hosts = problem.available.unwrap_or(problem.cluster);
+    // Strategies by layer are only known where all ranks are alike.
+    let alike = Problem { layers_alike: true, ..problem.clone() };
     if hosts.is_homogeneous() && !hosts.is_even() {
-        return placement::solve(problem, observer, deadline);
+        return placement::solve(&alike, observer, deadline);
     }
     if !hosts.is_homogeneous() {
-        return mixed::solve(problem, observer, deadline);
+        return mixed::solve(&alike, observer, deadline);
     }
     let (cluster, found) = find(problem, observer, deadline, f64::INFINITY);
     Ok(answer(problem, cluster, found, Patience { observer, deadline }))

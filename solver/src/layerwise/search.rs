@@ -55,10 +55,14 @@ pub fn run(problem: &Problem, observer: &dyn Observer, deadline: Option<Instant>
     let names: Vec<String> =
         schedules(engine, &problem.constraints).iter().map(ToString::to_string).collect();
     let Some(first) = names.first() else { return Found::default() };
+    let known = layers_alike(problem, patience);
     let grids: Vec<Grid> = degrees(&choices)
         .into_par_iter()
+        .filter(|_| !patience.is_over())
         .filter_map(|(axes, microbatches)| Grid::new(&choices, axes, microbatches, first))
         .collect();
+    // Degrees that time did not suffice to tabulate may be better by any amount.
+    let open = if patience.is_over() { 0.0 } else { f64::INFINITY };
     let mut state = State {
         problem,
         patience,
@@ -67,12 +71,12 @@ pub fn run(problem: &Problem, observer: &dyn Observer, deadline: Option<Instant>
         names: &names,
         best: BTreeMap::new(),
         value: f64::INFINITY,
-        open: f64::INFINITY,
+        open,
         simulated: 0,
         infeasible: 0,
         effort: [0; 2],
     };
-    state.start_with(layers_alike(problem, patience));
+    state.start_with(known);
     let specs = state.specs();
     let considered = specs.len() as u64;
     let stopped = state.search(specs);
@@ -156,7 +160,8 @@ impl State<'_, '_> {
         for candidate in candidates {
             let p = &candidate.parallel;
             let of = |grid: &Grid| (grid.pp, grid.cp, grid.microbatches) == (p.pp, p.cp, p.num_microbatches);
-            let Some(grid) = self.grids.iter().position(of) else { continue };
+            let apart = self.grids.len() + self.best.len();
+            let grid = self.grids.iter().position(of).unwrap_or(apart);
             self.keep(grid, candidate);
         }
     }
