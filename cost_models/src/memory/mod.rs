@@ -26,6 +26,7 @@ mod layer;
 mod layered;
 mod mlp;
 mod modules;
+mod moves;
 mod peak;
 mod shares;
 mod table;
