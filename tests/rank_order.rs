@@ -90,6 +90,9 @@ fn a_plan_in_the_other_order_is_estimated_checked_exported_and_read_back() {
     assert!(!read(folder, "plain/megatron.args").contains("mapping"));
     done(folder, "export plan.json --to megatron-bridge --out bridge");
     assert!(read(folder, "bridge/overrides.txt").contains("dist.use_tp_pp_dp_mapping=True"));
+    let overrides = "--launcher megatron-bridge --args bridge/overrides.txt --model llama-3.1-8b";
+    let bridge = document(folder, &format!("check {overrides} {cluster}"));
+    assert_eq!(bridge["step_time_seconds"], read_back["step_time_seconds"]);
     let explained = done(folder, "explain default.json plan.json");
     assert!(explained.contains(&format!("{DEFAULT} -> {INSIDE}")), "{explained}");
     assert!(
@@ -105,6 +108,18 @@ fn a_plan_in_the_other_order_is_estimated_checked_exported_and_read_back() {
             "{reasons}"
         );
     }
+}
+
+/// `check` knows the order among the single changes that make a step faster.
+#[test]
+fn the_other_order_is_proposed_where_it_is_faster() {
+    let folder = folder();
+    let inputs = "--model llama-3.1-8b --cluster dgx-h100 --gpus 16 --seq-len 8192 --global-batch 64";
+    done(folder.path(), &format!("estimate {inputs} --pp 2 --vpp 8 --recompute full:1 --out plan.json"));
+    let check = document(folder.path(), "check plan.json");
+    let changes = check["faster"].as_array().expect("a list");
+    let order = format!("rank_order {DEFAULT} -> {INSIDE}");
+    assert!(changes.iter().any(|change| change["change"] == order.as_str()), "{changes:?}");
 }
 
 /// What the order alone costs is the difference of two estimates.
