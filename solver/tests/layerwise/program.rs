@@ -45,8 +45,8 @@ impl Program<'_, '_> {
         }
     }
 
-    /// The next solution below `best` that was not seen; its M, and the choices.
-    fn next(&self, seen: &[Chosen], best: Option<f64>) -> Option<(f64, Chosen)> {
+    /// The next solution that was not seen; its M, and the choices.
+    fn next(&self, seen: &[Chosen]) -> Option<(f64, Chosen)> {
         let stages = self.frame.parallel.pp as usize;
         let mut variables = ProblemVariables::new();
         let x: Vec<Vec<Vec<Variable>>> = self
@@ -91,9 +91,6 @@ impl Program<'_, '_> {
             let same: Expression =
                 chosen.iter().enumerate().map(|(block, &(stage, way))| x[block][stage][way]).sum();
             constraints.push(constraint!(same <= chosen.len() as f64 - 1.0));
-        }
-        if let Some(best) = best {
-            constraints.push(constraint!(most <= best));
         }
         let mut mip = Mip::minimise(variables, most);
         for constraint in constraints {
@@ -232,7 +229,7 @@ pub fn best(problem: &Problem, menu: &Menu) -> Option<f64> {
         let ways = blocks.iter().map(|&layer| grid.options(grid.kinds[layer], 1)).collect();
         let program = Program { problem, grid: &grid, frame, tp, ways, blocks };
         let mut seen: Vec<Chosen> = Vec::new();
-        while let Some((bound, chosen)) = program.next(&seen, best.map(|best| best - fixed)) {
+        while let Some((bound, chosen)) = program.next(&seen) {
             if best.is_some_and(|best| bound + fixed >= best * (1.0 - 1e-10)) {
                 break;
             }
