@@ -104,8 +104,8 @@ impl Tree<'_, '_> {
                     expansion.any_split = Some(expansion.any_split.map_or(bound, |least| least.min(bound)));
                 }
                 // The bound of a chain depends on what fits, and may be above that of one that moves more.
-                let chain = tables.is_some_and(|tables| self.leaf(&pipeline, tables).is_listed_chain());
-                let less = self.space.moves_less(pipeline.recompute).filter(|_| !chain);
+                let is_chain = || tables.is_some_and(|tables| self.leaf(&pipeline, tables).is_listed_chain());
+                let less = self.space.moves_less(pipeline.recompute).filter(|_| !is_chain());
                 let less = less.map(|recompute| (Pipeline { recompute, ..pipeline }, group));
                 if less.is_some_and(|less| kept.contains(&less)) {
                     kept.push((pipeline, group));
