@@ -3,6 +3,7 @@
 #![allow(clippy::expect_used, clippy::unwrap_used, clippy::panic)]
 
 use cluster_profiles::{Bytes, Cluster, Precision, Seconds, catalog};
+use cost_models::layerwise::{self, LayeredRun};
 use cost_models::rules::{Facts, engine};
 use cost_models::{
     ModelSpec, Optimizer, ParallelConfig, Recompute, Runtime, Stage, StageMap, TrainingRun, Workload,
@@ -215,7 +216,13 @@ fn a_plan_is_legal_fits_and_estimates_to_itself() {
                 stages,
             };
             assert_eq!(cost_models::rules::broken(&run), [], "{name}: {parallel:?}");
-            assert_eq!(&estimate(&run).expect("legal"), predicted, "{name}: {parallel:?}");
+            let again = match &solution.layer_strategies {
+                Some(strategies) => {
+                    layerwise::estimate(&LayeredRun::new(run, strategies).expect("legal strategies"))
+                }
+                None => estimate(&run),
+            };
+            assert_eq!(&again.expect("legal"), predicted, "{name}: {parallel:?}");
             assert!(predicted.memory.iter().all(|rank| rank.peak_bytes <= problem.limit()), "{name}");
             assert!(certificate.bound_seconds <= predicted.step_time_seconds, "{name}: {certificate:?}");
             let excluded: u64 = certificate.pruned.values().sum();

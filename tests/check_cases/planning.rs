@@ -64,10 +64,11 @@ fn c71_the_micro_batch_is_planned() {
     }
 }
 
-/// vllm PR#51548: a pipeline rank is a node, its replicas and tensor-parallel ranks are inside it, and the placement says so.
+/// vllm PR#51548: in the usual order of ranks a pipeline rank is a node, its replicas and tensor-parallel ranks are inside it, and
+/// the placement says so.
 #[test]
 fn c73_pipeline_ranks_are_nodes() {
-    let plan = planned("llama-3.1-8b", 16, 4096, 64, &["tp=2", "pp=2", "cp=1"]);
+    let plan = planned("llama-3.1-8b", 16, 4096, 64, &["tp=2", "pp=2", "cp=1", "rank_order=tp-cp-ep-dp-pp"]);
     assert_eq!((plan.parallel.dp(), plan.placement.ranks.len()), (4, 16));
     for seat in &plan.placement.ranks {
         assert_eq!(seat.coordinates.pp, seat.host, "{seat:?}");
