@@ -5,7 +5,7 @@
 //! NVLink domain in one order and not in the other, and how long gradients and parameters travel between data-parallel ranks.
 //! What layers take stays as it is: tp, cp and expert groups lie inside the block of ranks that no order cuts (rule M3).
 //!
-//! So an order is searched like a way to shard the state ([`Sharding`](crate::mesh::Sharding)), and exactly:
+//! So an order is searched like a way to shard the state ([`Sharding`]), and exactly:
 //!
 //! - where all orders cost the same ([`orders_cost_the_same`]), there is one layout, in the first order;
 //! - where their messages between stages take as long, a pipeline with all its splits is bounded and simulated once, and the
