@@ -168,6 +168,7 @@ impl<'a, 'p> Judge<'a, 'p> {
             self.result.best = Some(Candidate { value, parallel, stages, estimate, layer_strategies: None });
         }
     }
+
     /// The step time, without what it is made of.
     fn step(&mut self, run: &TrainingRun) -> Result<Seconds, StepError> {
         let costs = StageCosts::of(run)?;
