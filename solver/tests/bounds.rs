@@ -2,10 +2,10 @@
 
 #![allow(clippy::expect_used, clippy::unwrap_used, clippy::panic)]
 
-use cluster_profiles::{Cluster, Precision, catalog};
-use cost_models::{
-    ModelSpec, Optimizer, ParallelConfig, Recompute, Runtime, TrainingRun, Workload, estimate,
-};
+mod support;
+
+use cluster_profiles::{Cluster, catalog};
+use cost_models::{ModelSpec, ParallelConfig, Recompute, Runtime};
 use solver::bound::Layout;
 use solver::families::{Slack, balanced};
 use solver::leaf::Leaf;
@@ -15,18 +15,12 @@ use solver::splits::stage_map;
 use solver::tables::Tables;
 use solver::units::Units;
 use solver::{Constraints, Problem};
-
-/// A linear congruential generator: the same layouts on every run.
-struct Random(u64);
+use support::random::Random;
+use support::runs::workload;
 
 impl Random {
-    fn below(&mut self, high: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) as usize % high.max(1)
-    }
-
     fn pick<'a, T>(&mut self, list: &'a [T]) -> Option<&'a T> {
-        list.get(self.below(list.len()))
+        list.get(self.index(list.len()))
     }
 }
 
@@ -38,26 +32,15 @@ fn model(name: &str) -> ModelSpec {
     cost_models::model::catalog::get(name).expect("a catalogue model")
 }
 
-fn workload(global_batch: u64, seq_len: u64) -> Workload {
-    Workload {
-        global_batch,
-        seq_len,
-        precision: Precision::Bf16,
-        optimizer: Optimizer::Adamw,
-        gradient_dtype: None,
-        expert_imbalance: 1.0,
-    }
-}
-
 /// A split into so many stages, and whether it is balanced; half of them are drawn at random.
 fn split(random: &mut Random, units: &Units, stages: usize, ranks: usize) -> Option<(Vec<usize>, bool)> {
-    if stages > units.len() || random.below(2) == 0 {
+    if stages > units.len() || random.index(2) == 0 {
         let ends = random.pick(&balanced(units, stages, ranks, Slack { first: 2, last: 2 })).cloned();
         return ends.map(|ends| (ends, true));
     }
     let mut cuts: Vec<usize> = (1..units.len()).collect();
     while cuts.len() >= stages {
-        cuts.remove(random.below(cuts.len()));
+        cuts.remove(random.index(cuts.len()));
     }
     cuts.push(units.len());
     (cuts.len() == stages).then_some((cuts, false))
@@ -107,8 +90,8 @@ fn compare(problem: &Problem, draws: usize, seed: u64) -> (usize, usize, usize) 
         let pipelines = space.pipelines(mesh, &mut Pruned::new());
         let Some((pipeline, shardings)) = random.pick(&pipelines) else { continue };
         let Some(sharding) = random.pick(shardings) else { continue };
-        let counted = Recompute::Full { layers: Some(1 + random.below(4) as u32) };
-        let recompute = if random.below(4) == 0 { counted } else { pipeline.recompute };
+        let counted = Recompute::Full { layers: Some(1 + random.index(4) as u32) };
+        let recompute = if random.index(4) == 0 { counted } else { pipeline.recompute };
         let pipeline = Pipeline { recompute, per_stage: false, ..*pipeline };
         let stages = (mesh.pp * pipeline.vpp) as usize;
         if mesh.num_microbatches * stages as u64 > 40_000 {
@@ -119,7 +102,7 @@ fn compare(problem: &Problem, draws: usize, seed: u64) -> (usize, usize, usize) 
         let placement = pipeline.schedule.kind.definition().placement;
         let (step, fits) = estimated(problem, &units, &parallel, placement, &ends);
         // Bounds may rest on a step that is to be beaten, and then hold for those below it.
-        let cutoff = if random.below(2) == 0 { step * 1.0001 } else { f64::INFINITY };
+        let cutoff = if random.index(2) == 0 { step * 1.0001 } else { f64::INFINITY };
         let tables = Tables::new(problem, &units, mesh, &[*sharding], pipeline.schedule, cutoff);
         let tables = tables.expect("sizes are sound");
         let body = units.len() - units.leading() - units.trailing();
@@ -168,18 +151,7 @@ fn estimated(
     placement: cost_models::schedule::Placement,
     ends: &Vec<usize>,
 ) -> (f64, bool) {
-    let stages = stage_map(units, parallel, placement, ends);
-    let run = TrainingRun {
-        model: problem.model,
-        cluster: problem.cluster,
-        workload: problem.workload,
-        runtime: problem.runtime,
-        parallel,
-        stages: &stages,
-    };
-    let estimate = estimate(&run).expect("a legal layout can be estimated");
-    let fits = estimate.memory.iter().all(|rank| rank.peak_bytes <= problem.limit());
-    (estimate.step_time_seconds.get(), fits)
+    support::runs::estimated(problem, parallel, &stage_map(units, parallel, placement, ends))
 }
 
 #[test]

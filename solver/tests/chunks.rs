@@ -3,21 +3,20 @@
 
 #![allow(clippy::expect_used, clippy::unwrap_used, clippy::panic)]
 
-mod random;
+mod support;
 
-use cluster_profiles::{Bytes, Cluster, Precision, catalog};
+use cluster_profiles::Bytes;
 use cost_models::model::{CustomLayer, Layer};
 use cost_models::rules::{Facts, engine};
 use cost_models::schedule::Placement;
-use cost_models::{
-    ModelSpec, Optimizer, ParallelConfig, Recompute, Runtime, TrainingRun, Workload, estimate,
-};
-use random::Random;
+use cost_models::{ModelSpec, ParallelConfig, Recompute, Runtime};
 use serde_json::json;
 use solver::families::{Slack, balanced};
 use solver::splits::stage_map;
 use solver::units::Units;
-use solver::{Constraints, Outcome, Problem, Silent, Solution, solve};
+use solver::{Constraints, Problem};
+use support::random::Random;
+use support::runs::{cluster, same, searched, step, step_if_it_fits, workload};
 
 impl Random {
     fn layer(&mut self) -> Layer {
@@ -41,18 +40,7 @@ impl Random {
 
 /// Seconds of a step, if the layout fits.
 fn judged(problem: &Problem, units: &Units, parallel: &ParallelConfig, ends: &Vec<usize>) -> Option<f64> {
-    let stages = stage_map(units, parallel, Placement::Loop, ends);
-    let run = TrainingRun {
-        model: problem.model,
-        cluster: problem.cluster,
-        workload: problem.workload,
-        runtime: problem.runtime,
-        parallel,
-        stages: &stages,
-    };
-    let estimate = estimate(&run).expect("a legal layout can be estimated");
-    let fits = estimate.memory.iter().all(|rank| rank.peak_bytes <= problem.limit());
-    fits.then(|| estimate.step_time_seconds.get())
+    step_if_it_fits(problem, parallel, &stage_map(units, parallel, Placement::Loop, ends))
 }
 
 /// Every legal set of degrees with several chunks per rank, for layers of stated cost.
@@ -106,18 +94,6 @@ fn balanced_splits(units: &Units, stages: usize, ranks: usize) -> Vec<Vec<usize>
     balanced(units, stages, ranks, Slack { first: 1, last: 1 })
 }
 
-fn searched(problem: &Problem) -> Option<Solution> {
-    match solve(problem, &Silent).expect("the problem is sound") {
-        Outcome::Solved(solution) => Some(*solution),
-        Outcome::Infeasible(_) => None,
-        Outcome::Stopped { .. } => panic!("there was no limit"),
-    }
-}
-
-fn cluster(gpus: u64) -> Cluster {
-    catalog::cluster("dgx-h100").and_then(|cluster| cluster.resized(gpus)).expect("a catalogue cluster")
-}
-
 fn check(cases: u64, most_layers: u64) {
     let sizes = json!({"layers": 1, "hidden": 1024, "heads": 16, "ffn": 4096, "vocab": 1000});
     let shell = ModelSpec::from_compact("irregular", &sizes).expect("sizes are sound");
@@ -129,14 +105,7 @@ fn check(cases: u64, most_layers: u64) {
     for case in 0..cases {
         let model = ModelSpec { layers: random.layers(most_layers), ..shell.clone() };
         let cluster = cluster([2, 3, 4][random.below(3) as usize]);
-        let workload = Workload {
-            global_batch: [4, 6, 8, 12][random.below(4) as usize],
-            seq_len: 1024,
-            precision: Precision::Bf16,
-            optimizer: Optimizer::Adamw,
-            gradient_dtype: None,
-            expert_imbalance: 1.0,
-        };
+        let workload = workload([4, 6, 8, 12][random.below(4) as usize], 1024);
         let problem = Problem {
             memory_limit: Some(Bytes::gib([12.0, 16.0, 20.0, 28.0][random.below(4) as usize])),
             constraints: constraints.clone(),
@@ -148,12 +117,8 @@ fn check(cases: u64, most_layers: u64) {
         feasible += u32::from(brute.is_some());
         let recompute = found.as_ref().map(|solution| solution.parallel.recompute);
         repeated += u32::from(recompute.is_some_and(|recompute| recompute != Recompute::None));
-        let found = found.map(|solution| solution.estimate.step_time_seconds.get());
-        let same = match (found, brute) {
-            (Some(found), Some(brute)) => (found - brute).abs() <= 1e-9 * brute,
-            (found, brute) => found == brute,
-        };
-        assert!(same, "case {case}: {found:?} {brute:?}");
+        let found = found.as_ref().map(step);
+        assert!(same(found, brute), "case {case}: {found:?} {brute:?}");
     }
     assert!(
         feasible * 4 > cases as u32 && repeated * 16 > cases as u32,

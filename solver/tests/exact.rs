@@ -3,14 +3,13 @@
 
 #![allow(clippy::expect_used, clippy::unwrap_used, clippy::panic)]
 
-use cluster_profiles::{Bytes, Cluster, Precision, catalog};
+mod support;
+
+use cluster_profiles::{Bytes, Cluster};
 use cost_models::memory::MemoryTable;
 use cost_models::model::{CustomLayer, Layer};
 use cost_models::rules::{Facts, engine};
-use cost_models::{
-    ModelSpec, Optimizer, ParallelConfig, RankOrder, Runtime, Stage, StageMap, TrainingRun, Workload,
-    estimate,
-};
+use cost_models::{ModelSpec, ParallelConfig, RankOrder, Runtime, Stage};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use serde_json::json;
@@ -21,8 +20,9 @@ use solver::partition::{Chain, StageCosts, StageTimes};
 use solver::split_list::Split;
 use solver::times::UnitTimes;
 use solver::units::Units;
-use solver::{Constraints, Outcome, Problem, Silent, solve};
+use solver::{Constraints, Problem};
 use std::ops::Range;
+use support::runs::{all_splits, chain, proved, same, step, step_if_it_fits, workload};
 
 fn layer() -> impl Strategy<Value = Layer> {
     (1u32..30, 1u32..30, 0u32..30, 1u64..12, 1u32..20).prop_map(|(forward, input, weight, size, saved)| {
@@ -92,8 +92,7 @@ impl World {
 
 /// Small nodes on slow links, so that it matters which ranks share one; a single node where they do not fill whole ones.
 fn cluster(case: &Case) -> Cluster {
-    let mut cluster =
-        catalog::cluster("dgx-h100").and_then(|own| own.resized(8)).expect("a catalogue cluster");
+    let mut cluster = support::runs::cluster(8);
     let whole = case.gpus.is_multiple_of(case.node.into());
     let group = &mut cluster.groups[0];
     let gpus = if whole { case.node } else { case.gpus as u32 };
@@ -103,38 +102,10 @@ fn cluster(case: &Case) -> Cluster {
     cluster
 }
 
-fn workload(batch: u64) -> Workload {
-    Workload {
-        global_batch: batch,
-        seq_len: 1024,
-        precision: Precision::Bf16,
-        optimizer: Optimizer::Adamw,
-        gradient_dtype: None,
-        expert_imbalance: 1.0,
-    }
-}
-
 /// Seconds of a step, if the layout fits.
 fn judged(problem: &Problem, parallel: &ParallelConfig, ends: &[usize]) -> Option<f64> {
-    let starts = std::iter::once(0).chain(ends.iter().copied());
-    let stages = starts.zip(ends).enumerate().map(|(rank, (start, &end))| Stage {
-        rank: rank as u32,
-        chunk: 0,
-        layers: Some([start as u32, end as u32 - 1]),
-        recompute: parallel.recompute,
-    });
-    let stages = StageMap(stages.collect());
-    let run = TrainingRun {
-        model: problem.model,
-        cluster: problem.cluster,
-        workload: problem.workload,
-        runtime: problem.runtime,
-        parallel,
-        stages: &stages,
-    };
-    let estimate = estimate(&run).expect("a legal layout can be estimated");
-    let fits = estimate.memory.iter().all(|rank| rank.peak_bytes <= problem.limit());
-    fits.then(|| estimate.step_time_seconds.get())
+    let layers = |range: Range<usize>| Some([range.start as u32, range.end as u32 - 1]);
+    step_if_it_fits(problem, parallel, &chain(ends, layers, parallel.recompute))
 }
 
 /// Every legal set of degrees without tensor, context or expert parallelism, which do nothing to layers of stated cost.
@@ -166,17 +137,6 @@ fn degrees(problem: &Problem) -> Vec<ParallelConfig> {
         }
     }
     list
-}
-
-fn all_splits(layers: usize, stages: usize) -> Vec<Vec<usize>> {
-    if stages == 1 {
-        return vec![vec![layers]];
-    }
-    let cuts = stages - 1..layers;
-    cuts.flat_map(|cut| {
-        all_splits(cut, stages - 1).into_iter().map(move |ends| [ends, vec![layers]].concat())
-    })
-    .collect()
 }
 
 fn brute_force(problem: &Problem, degrees: &[ParallelConfig]) -> Option<f64> {
@@ -250,24 +210,6 @@ fn integer_program(problem: &Problem, degrees: &[ParallelConfig]) -> Option<f64>
     best
 }
 
-fn searched(problem: &Problem) -> Option<f64> {
-    match solve(problem, &Silent).expect("the problem is sound") {
-        Outcome::Solved(solution) => {
-            assert!(solution.certificate.gap == 0.0, "{:?}", solution.certificate);
-            Some(solution.estimate.step_time_seconds.get())
-        }
-        Outcome::Infeasible(_) => None,
-        Outcome::Stopped { .. } => panic!("there was no limit"),
-    }
-}
-
-fn same(a: Option<f64>, b: Option<f64>) -> bool {
-    match (a, b) {
-        (Some(a), Some(b)) => (a - b).abs() <= 1e-9 * b,
-        (a, b) => a == b,
-    }
-}
-
 fn check(cases: u32, with_integer_program: bool) {
     let world = World::new();
     let constraints = Constraints::parse(&["schedule=1f1b,recompute=none,tp=1,cp=1"], &[]).expect("terms");
@@ -278,7 +220,7 @@ fn check(cases: u32, with_integer_program: bool) {
     let (feasible, reordered) = (std::cell::Cell::new(0), std::cell::Cell::new(0));
     runner
         .run(&case(), |case| {
-            let (model, cluster, workload) = (world.model(&case), cluster(&case), workload(case.batch));
+            let (model, cluster, workload) = (world.model(&case), cluster(&case), workload(case.batch, 1024));
             let problem = Problem {
                 memory_limit: Some(Bytes::gib(case.limit)),
                 constraints: constraints.clone(),
@@ -293,7 +235,7 @@ fn check(cases: u32, with_integer_program: bool) {
             let in_default = brute_force(&problem, &default);
             reordered.set(reordered.get() + u32::from(in_default > brute));
             if brute.is_some() {
-                let found = searched(&problem);
+                let found = proved(&problem).as_ref().map(step);
                 prop_assert!(same(found, brute), "search {:?}, brute force {:?}", found, brute);
             }
             if with_integer_program {

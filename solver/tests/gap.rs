@@ -1,15 +1,10 @@
 //! An allowed gap: the answer is no further from the best than that, and the certificate says so.
 
-use cluster_profiles::Precision;
-use cost_models::{Optimizer, Runtime, Workload};
-use solver::{Outcome, Problem, Silent, Solution, Status, solve};
+mod support;
 
-fn solved(problem: &Problem) -> Solution {
-    match solve(problem, &Silent).expect("a problem") {
-        Outcome::Solved(solution) => *solution,
-        other => unreachable!("{other:?}"),
-    }
-}
+use cost_models::Runtime;
+use solver::{Problem, Status};
+use support::runs::{cluster, searched, workload};
 
 #[test]
 fn no_layout_is_better_by_more_than_the_gap() {
@@ -18,22 +13,13 @@ fn no_layout_is_better_by_more_than_the_gap() {
         [("llama-3.1-8b", 32, 96), ("llama-3.1-70b", 64, 128), ("deepseek-v2-lite", 16, 64)]
     {
         let model = cost_models::model::catalog::get(name).expect("a model");
-        let cluster = cluster_profiles::catalog::cluster("dgx-h100").expect("a cluster");
-        let cluster = cluster.resized(gpus).expect("whole nodes");
-        let workload = Workload {
-            global_batch,
-            seq_len: 4096,
-            precision: Precision::Bf16,
-            optimizer: Optimizer::Adamw,
-            gradient_dtype: None,
-            expert_imbalance: 1.0,
-        };
+        let (cluster, workload) = (cluster(gpus), workload(global_batch, 4096));
         let exact = Problem { top: 1, ..Problem::new(&model, &cluster, &workload, &runtime) };
-        let best = solved(&exact);
+        let best = searched(&exact).expect("a plan");
         assert_eq!(best.certificate.status, Status::Optimal, "{name}");
         let least = best.certificate.objective_seconds.get();
         for gap in [0.002, 0.02, 0.2] {
-            let certificate = solved(&Problem { gap, ..exact.clone() }).certificate;
+            let certificate = searched(&Problem { gap, ..exact.clone() }).expect("a plan").certificate;
             let found = certificate.objective_seconds.get();
             assert!(
                 least <= found && found * (1.0 - gap) <= least * (1.0 + 1e-12),

@@ -3,44 +3,24 @@
 
 #![allow(clippy::expect_used, clippy::unwrap_used, clippy::panic)]
 
-use cluster_profiles::{Bytes, Cluster, Precision, catalog};
-use cost_models::model::Layer;
+mod support;
+
+use cluster_profiles::{Bytes, Cluster};
 use cost_models::sites::rank_limits;
-use cost_models::{
-    ModelSpec, Optimizer, ParallelConfig, Recompute, Runtime, Stage, StageMap, TrainingRun, Workload,
-    estimate,
-};
+use cost_models::{ParallelConfig, Recompute, Runtime, Stage, StageMap, TrainingRun, estimate};
 use solver::highs::MipOptions;
 use solver::mixed::program::{StageKinds, assign};
 use solver::{Observer, Outcome, Problem, Progress, Silent, Solution, solve};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-
-struct Random(u64);
+use support::kinds::{cluster_of, llama_of, sequences};
+use support::random::Random;
+use support::runs::{run_of, searched, workload};
 
 impl Random {
-    fn below(&mut self, high: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        ((self.0 >> 33) % high.max(1) as u64) as usize
-    }
-
-    fn unit(&mut self) -> f64 {
+    fn fraction(&mut self) -> f64 {
         self.below(1 << 20) as f64 / f64::from(1u32 << 20)
     }
-}
-
-/// All sequences that use every kind as often as it is counted.
-fn sequences(counts: &[usize]) -> Vec<Vec<usize>> {
-    if counts.iter().all(|count| *count == 0) {
-        return vec![Vec::new()];
-    }
-    let mut all = Vec::new();
-    for kind in (0..counts.len()).filter(|kind| counts[*kind] > 0) {
-        let mut rest = counts.to_vec();
-        rest[kind] -= 1;
-        all.extend(sequences(&rest).into_iter().map(|tail| [vec![kind], tail].concat()));
-    }
-    all
 }
 
 /// All ways to write `total` as `parts` positive numbers.
@@ -58,16 +38,16 @@ fn compositions(total: u64, parts: usize) -> Vec<Vec<u64>> {
 fn programs_agree(cases: usize) {
     let mut random = Random(7);
     for case in 0..cases {
-        let kinds = 2 + random.below(2);
-        let counts: Vec<usize> = (0..kinds).map(|_| 1 + random.below(2)).collect();
+        let kinds = 2 + random.index(2);
+        let counts: Vec<usize> = (0..kinds).map(|_| 1 + random.index(2)).collect();
         let stages: usize = counts.iter().sum();
-        let layers = (stages + 1 + random.below(6)) as u64;
+        let layers = (stages + 1 + random.index(6)) as u64;
         let shape = StageKinds {
             layers,
-            microbatches: (1 + random.below(12)) as f64,
-            seconds: (0..kinds).map(|_| 0.2 + random.unit()).collect(),
-            ends: (0..kinds).map(|_| (random.unit() * 0.3, random.unit())).collect(),
-            most: (0..stages).map(|_| (0..kinds).map(|_| 2 + random.below(7) as u64).collect()).collect(),
+            microbatches: (1 + random.index(12)) as f64,
+            seconds: (0..kinds).map(|_| 0.2 + random.fraction()).collect(),
+            ends: (0..kinds).map(|_| (random.fraction() * 0.3, random.fraction())).collect(),
+            most: (0..stages).map(|_| (0..kinds).map(|_| 2 + random.index(7) as u64).collect()).collect(),
             counts,
         };
         let all = sequences(&shape.counts);
@@ -96,55 +76,6 @@ fn highs_gives_stages_the_kinds_that_brute_force_does() {
 #[ignore = "minutes: cargo test -p meshwright-solver --release --test mixed -- --ignored"]
 fn highs_gives_stages_the_kinds_that_brute_force_does_on_500() {
     programs_agree(500);
-}
-
-/// A cluster of small nodes, one group per kind.
-fn cluster(kinds: &[(&str, u32, u32)]) -> Cluster {
-    let mut cluster = catalog::cluster("dgx-h100").expect("a catalogue cluster");
-    let base = cluster.groups[0].clone();
-    cluster.groups = kinds
-        .iter()
-        .map(|(gpu, nodes, gpus)| {
-            let mut group = base.clone();
-            group.gpu = catalog::gpu(gpu).expect("a catalogue GPU");
-            group.nodes = *nodes;
-            group.node.gpus = *gpus;
-            group.node.domain = *gpus;
-            group.node.nics = *gpus;
-            group
-        })
-        .collect();
-    cluster.nodes_per_leaf = None;
-    cluster
-}
-
-fn model(blocks: usize) -> ModelSpec {
-    let mut model = cost_models::model::catalog::get("llama-3.1-8b").expect("a catalogue model");
-    let mut seen = 0;
-    model.layers.retain(|layer| {
-        seen += usize::from(matches!(layer, Layer::Block(_)));
-        !matches!(layer, Layer::Block(_)) || seen <= blocks
-    });
-    model
-}
-
-fn workload(global_batch: u64) -> Workload {
-    Workload {
-        global_batch,
-        seq_len: 4096,
-        precision: Precision::Bf16,
-        optimizer: Optimizer::Adamw,
-        gradient_dtype: None,
-        expert_imbalance: 1.0,
-    }
-}
-
-fn solved(problem: &Problem) -> Option<Box<Solution>> {
-    match solve(problem, &Silent).expect("no fault") {
-        Outcome::Solved(solution) => Some(solution),
-        Outcome::Infeasible(_) => None,
-        other => panic!("{other:?}"),
-    }
 }
 
 /// The shortest step of any pipeline of both kinds: every degree, order and split, through the estimate.
@@ -234,14 +165,7 @@ fn step(problem: &Problem, cluster: &Cluster, parallel: &ParallelConfig, counts:
         stage
     });
     let stages = StageMap(stages.collect());
-    let run = TrainingRun {
-        model: problem.model,
-        cluster,
-        workload: problem.workload,
-        runtime: problem.runtime,
-        parallel,
-        stages: &stages,
-    };
+    let run = TrainingRun { cluster, ..run_of(problem, parallel, &stages) };
     if !cost_models::rules::broken(&run).is_empty() {
         return f64::INFINITY;
     }
@@ -256,14 +180,14 @@ fn search_is_exact(cases: usize) {
     let runtime = Runtime::named("megatron-core").expect("a catalogue runtime");
     let gpus = ["h100-sxm-80gb", "a100-sxm-80gb", "a100-sxm-40gb", "l40s", "h200"];
     for case in 0..cases {
-        let (a, b) = (random.below(5), random.below(5));
+        let (a, b) = (random.index(5), random.index(5));
         if a == b {
             continue;
         }
-        let blocks = 2 + random.below(3);
-        let cluster = cluster(&[(gpus[a], 1, 2), (gpus[b], 1, 2)]);
-        let (model, workload) = (model(blocks), workload([4, 8][random.below(2)]));
-        let limit = (random.below(3) == 0).then(|| Bytes((10.0 + 30.0 * random.unit()) * Bytes::GIB));
+        let blocks = 2 + random.index(3);
+        let cluster = cluster_of(&[(1, 2); 2], &[gpus[a], gpus[b]]);
+        let (model, workload) = (llama_of(blocks), workload([4, 8][random.index(2)], 4096));
+        let limit = (random.index(3) == 0).then(|| Bytes((10.0 + 30.0 * random.fraction()) * Bytes::GIB));
         let problem = Problem { memory_limit: limit, ..Problem::new(&model, &cluster, &workload, &runtime) };
         let mut best = brute_force(&problem, blocks as u64);
         for group in 0..2 {
@@ -271,9 +195,9 @@ fn search_is_exact(cases: usize) {
             alone.groups = vec![cluster.groups[group].clone()];
             let own = cost_models::sites::limit_on(&cluster, &runtime, problem.limit(), group);
             let single = Problem { cluster: &alone, memory_limit: Some(own), ..problem.clone() };
-            best = solved(&single).map_or(best, |own| best.min(own.estimate.step_time_seconds.get()));
+            best = searched(&single).map_or(best, |own| best.min(own.estimate.step_time_seconds.get()));
         }
-        match solved(&problem) {
+        match searched(&problem) {
             Some(solution) => {
                 assert_eq!(solution.certificate.gap, 0.0, "case {case}: {:?}", solution.certificate);
                 let value = solution.estimate.step_time_seconds.get();
@@ -303,15 +227,16 @@ fn the_search_finds_what_brute_force_through_the_estimate_does_on_200() {
 
 #[test]
 fn faster_gpus_get_more_layers_and_memory_is_that_of_each_kind() {
-    let cluster = cluster(&[("h100-sxm-80gb", 2, 8), ("a100-sxm-80gb", 2, 8)]);
+    let cluster = cluster_of(&[(2, 8); 2], &["h100-sxm-80gb", "a100-sxm-80gb"]);
     let model = cost_models::model::catalog::get("llama-3.1-70b").expect("a catalogue model");
-    let (workload, runtime) = (workload(64), Runtime::named("megatron-core").expect("a catalogue runtime"));
+    let (workload, runtime) =
+        (workload(64, 4096), Runtime::named("megatron-core").expect("a catalogue runtime"));
     let problem = Problem::new(&model, &cluster, &workload, &runtime);
-    let solution = solved(&problem).expect("it fits");
+    let solution = searched(&problem).expect("it fits");
     let alone = {
         let mut fast = cluster.clone();
         fast.groups.truncate(1);
-        solved(&Problem { cluster: &fast, ..problem.clone() }).map(|own| own.estimate.step_time_seconds)
+        searched(&Problem { cluster: &fast, ..problem.clone() }).map(|own| own.estimate.step_time_seconds)
     };
     assert!(alone.is_none_or(|alone| alone >= solution.estimate.step_time_seconds), "{alone:?}");
     assert_eq!(solution.cluster.gpu_count(), 32, "both kinds are used");
@@ -358,17 +283,18 @@ impl Observer for Watch {
 
 /// 70B on 16 nodes of four kinds.
 fn four_kinds() -> Cluster {
-    let sizes = [("h100-sxm-80gb", 6, 8), ("h200", 4, 8), ("a100-sxm-80gb", 4, 8), ("l40s", 2, 8)];
-    cluster(&sizes)
+    let nodes = [(6, 8), (4, 8), (4, 8), (2, 8)];
+    cluster_of(&nodes, &["h100-sxm-80gb", "h200", "a100-sxm-80gb", "l40s"])
 }
 
 #[test]
 fn limits_are_kept_and_answered_with_the_best_so_far() {
     let (cluster, model) =
         (four_kinds(), cost_models::model::catalog::get("llama-3.1-70b").expect("a model"));
-    let (workload, runtime) = (workload(128), Runtime::named("megatron-core").expect("a catalogue runtime"));
+    let (workload, runtime) =
+        (workload(128, 4096), Runtime::named("megatron-core").expect("a catalogue runtime"));
     let problem = Problem::new(&model, &cluster, &workload, &runtime);
-    let whole = solved(&problem).expect("it fits");
+    let whole = searched(&problem).expect("it fits");
     let check = |solution: &Solution| {
         let certificate = &solution.certificate;
         assert!(solution.estimate.fits);
@@ -378,7 +304,7 @@ fn limits_are_kept_and_answered_with_the_best_so_far() {
     for limit in [0, 1, 20] {
         let start = std::time::Instant::now();
         let limited = Problem { time_limit: Some(Duration::from_millis(limit)), ..problem.clone() };
-        check(&solved(&limited).expect("a first plan"));
+        check(&searched(&limited).expect("a first plan"));
         assert!(start.elapsed() < Duration::from_secs(20), "{limit} ms took {:?}", start.elapsed());
     }
     for most in [1, 3, 8] {
@@ -391,11 +317,12 @@ fn limits_are_kept_and_answered_with_the_best_so_far() {
 
 #[test]
 fn a_model_too_large_for_one_kind_has_a_first_plan_on_several() {
-    let cluster = cluster(&[("a100-sxm-40gb", 2, 8), ("l40s", 2, 8)]);
+    let cluster = cluster_of(&[(2, 8); 2], &["a100-sxm-40gb", "l40s"]);
     let model = cost_models::model::catalog::get("llama-3.1-70b").expect("a model");
-    let (workload, runtime) = (workload(32), Runtime::named("megatron-core").expect("a catalogue runtime"));
+    let (workload, runtime) =
+        (workload(32, 4096), Runtime::named("megatron-core").expect("a catalogue runtime"));
     let problem = Problem::new(&model, &cluster, &workload, &runtime);
-    let whole = solved(&problem);
+    let whole = searched(&problem);
     let limited = Problem { time_limit: Some(Duration::ZERO), ..problem.clone() };
     match (whole, solve(&limited, &Silent).expect("no fault")) {
         (Some(whole), Outcome::Solved(first)) => {
@@ -408,7 +335,7 @@ fn a_model_too_large_for_one_kind_has_a_first_plan_on_several() {
 
 #[test]
 fn islands_joined_by_a_slow_link_meet_at_pipeline_boundaries() {
-    let mut cluster = cluster(&[("h100-sxm-80gb", 2, 8), ("h100-sxm-80gb", 2, 8)]);
+    let mut cluster = cluster_of(&[(2, 8); 2], &["h100-sxm-80gb", "h100-sxm-80gb"]);
     cluster.groups[0].hosts = vec!["a0".into(), "a1".into()];
     cluster.groups[1].hosts = vec!["b0".into(), "b1".into()];
     for a in ["a0", "a1"] {
@@ -423,9 +350,10 @@ fn islands_joined_by_a_slow_link_meet_at_pipeline_boundaries() {
             });
         }
     }
-    let model = model(8);
-    let (workload, runtime) = (workload(16), Runtime::named("megatron-core").expect("a catalogue runtime"));
-    let solution = solved(&Problem::new(&model, &cluster, &workload, &runtime)).expect("it fits");
+    let model = llama_of(8);
+    let (workload, runtime) =
+        (workload(16, 4096), Runtime::named("megatron-core").expect("a catalogue runtime"));
+    let solution = searched(&Problem::new(&model, &cluster, &workload, &runtime)).expect("it fits");
     if solution.cluster.gpu_count() == 32 {
         assert!(solution.parallel.pp >= 2, "{:?}", solution.parallel);
         let hosts = solution.cluster.host_names();

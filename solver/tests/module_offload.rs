@@ -3,23 +3,22 @@
 
 #![allow(clippy::expect_used, clippy::unwrap_used, clippy::panic)]
 
-mod random;
+mod support;
 
-use cluster_profiles::{Bytes, BytesPerSecond, Cluster, Precision, catalog};
+use cluster_profiles::{Bytes, BytesPerSecond, Cluster};
 use cost_models::estimate::hosts_fit;
 use cost_models::model::Layer;
 use cost_models::rules::{Facts, engine};
 use cost_models::schedule::Placement;
-use cost_models::{
-    ModelSpec, Optimizer, ParallelConfig, Recompute, Runtime, TrainingRun, Workload, estimate,
-};
-use random::Random;
+use cost_models::{ModelSpec, ParallelConfig, Recompute, Runtime, estimate};
 use serde_json::{Value, json};
 use solver::families::{Slack, balanced};
 use solver::module_choices::module_choices;
 use solver::splits::stage_map;
 use solver::units::Units;
-use solver::{Constraints, Outcome, Problem, Silent, Solution, solve};
+use solver::{Constraints, Problem, Solution};
+use support::random::Random;
+use support::runs::{all_splits, run_of, same, step, workload};
 
 /// Layers of several widths, with experts or without.
 fn model(random: &mut Random) -> ModelSpec {
@@ -55,49 +54,20 @@ fn add(sizes: &mut Value, more: &Value) {
 
 fn cluster(random: &mut Random) -> Cluster {
     let gpus = [2, 4, 4][random.below(3) as usize];
-    let mut cluster = catalog::cluster("dgx-h100").and_then(|cluster| cluster.resized(gpus)).unwrap();
+    let mut cluster = support::runs::cluster(gpus);
     let node = &mut cluster.groups[0].node;
     node.host.bandwidth = BytesPerSecond([1.0, 25.0, 50.0, 200.0, 1e6][random.below(5) as usize] * 1e9);
     node.memory = [None, Some(Bytes::gib(12.0)), Some(Bytes::gib(2000.0))][random.below(3) as usize];
     cluster
 }
 
-fn workload(global_batch: u64, seq_len: u64) -> Workload {
-    Workload {
-        global_batch,
-        seq_len,
-        precision: Precision::Bf16,
-        optimizer: Optimizer::Adamw,
-        gradient_dtype: None,
-        expert_imbalance: 1.0,
-    }
-}
-
 /// Seconds of a step, if the layout fits.
 fn judged(problem: &Problem, units: &Units, parallel: &ParallelConfig, ends: &Vec<usize>) -> Option<f64> {
     let stages = stage_map(units, parallel, Placement::Loop, ends);
-    let run = TrainingRun {
-        model: problem.model,
-        cluster: problem.cluster,
-        workload: problem.workload,
-        runtime: problem.runtime,
-        parallel,
-        stages: &stages,
-    };
+    let run = run_of(problem, parallel, &stages);
     let estimate = estimate(&run).expect("a legal layout can be estimated");
     let fits = estimate.memory.iter().all(|rank| rank.peak_bytes <= problem.limit());
     (fits && hosts_fit(&run, &estimate.memory)).then(|| estimate.step_time_seconds.get())
-}
-
-fn all_splits(layers: usize, stages: usize) -> Vec<Vec<usize>> {
-    if stages == 1 {
-        return vec![vec![layers]];
-    }
-    let cuts = stages - 1..layers;
-    cuts.flat_map(|cut| {
-        all_splits(cut, stages - 1).into_iter().map(move |ends| [ends, vec![layers]].concat())
-    })
-    .collect()
 }
 
 /// Which pipelines a problem may have.
@@ -174,26 +144,10 @@ fn least(problem: &Problem, recomputes: &[Recompute], shape: Shape) -> Option<f6
 }
 
 fn searched(problem: &Problem) -> Option<Solution> {
-    match solve(problem, &Silent).expect("the problem is sound") {
-        Outcome::Solved(solution) => {
-            let chunks = solution.parallel.vpp > 1;
-            assert!(chunks || solution.certificate.gap == 0.0, "{:?}", solution.certificate);
-            Some(*solution)
-        }
-        Outcome::Infeasible(_) => None,
-        Outcome::Stopped { .. } => panic!("there was no limit"),
-    }
-}
-
-fn step(solution: &Solution) -> f64 {
-    solution.estimate.step_time_seconds.get()
-}
-
-fn same(a: Option<f64>, b: Option<f64>) -> bool {
-    match (a, b) {
-        (Some(a), Some(b)) => (a - b).abs() <= 1e-9 * b,
-        (a, b) => a == b,
-    }
+    let solution = support::runs::searched(problem)?;
+    let chunks = solution.parallel.vpp > 1;
+    assert!(chunks || solution.certificate.gap == 0.0, "{:?}", solution.certificate);
+    Some(solution)
 }
 
 /// Compares on so many problems; how many plans move modules in a pipeline, and how many repeat others beside.

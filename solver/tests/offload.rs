@@ -3,18 +3,16 @@
 
 #![allow(clippy::expect_used, clippy::unwrap_used, clippy::panic)]
 
-mod random;
+mod support;
 
-use cluster_profiles::{Bytes, BytesPerSecond, Cluster, Precision, Seconds, catalog};
+use cluster_profiles::{Bytes, BytesPerSecond, Cluster, Seconds};
 use cost_models::model::{CustomLayer, Layer};
 use cost_models::rules::{Facts, engine};
-use cost_models::{
-    ModelSpec, Optimizer, ParallelConfig, Recompute, Runtime, Stage, StageMap, TrainingRun, Workload,
-    estimate,
-};
-use random::Random;
+use cost_models::{ModelSpec, ParallelConfig, Recompute, Runtime, Stage, StageMap};
 use serde_json::json;
-use solver::{Constraints, Outcome, Problem, Silent, Solution, solve};
+use solver::{Constraints, Problem, Solution};
+use support::random::Random;
+use support::runs::{proved, same, step, step_if_it_fits, workload};
 
 impl Random {
     fn layer(&mut self) -> Layer {
@@ -32,7 +30,7 @@ impl Random {
 
 /// GPUs of a node whose links to the host have this rate each.
 fn cluster(gpus: u64, gigabytes: f64) -> Cluster {
-    let mut cluster = catalog::cluster("dgx-h100").and_then(|cluster| cluster.resized(gpus)).unwrap();
+    let mut cluster = support::runs::cluster(gpus);
     cluster.groups[0].node.host.bandwidth = BytesPerSecond(gigabytes * 1e9);
     cluster.groups[0].node.host.latency = Seconds::ZERO;
     cluster
@@ -42,17 +40,7 @@ fn cluster(gpus: u64, gigabytes: f64) -> Cluster {
 fn judged(problem: &Problem, parallel: &ParallelConfig) -> Option<f64> {
     let last = problem.model.layers.len() as u32 - 1;
     let stage = Stage { rank: 0, chunk: 0, layers: Some([0, last]), recompute: parallel.recompute };
-    let run = TrainingRun {
-        model: problem.model,
-        cluster: problem.cluster,
-        workload: problem.workload,
-        runtime: problem.runtime,
-        parallel,
-        stages: &StageMap(vec![stage]),
-    };
-    let estimate = estimate(&run).expect("a legal layout can be estimated");
-    let fits = estimate.memory.iter().all(|rank| rank.peak_bytes <= problem.limit());
-    fits.then(|| estimate.step_time_seconds.get())
+    step_if_it_fits(problem, parallel, &StageMap(vec![stage]))
 }
 
 /// Every legal layout without a pipeline that keeps, repeats or moves so many layers as `counts` says.
@@ -83,30 +71,8 @@ fn least(problem: &Problem, recomputes: &[Recompute]) -> Option<f64> {
     best
 }
 
-fn searched(problem: &Problem) -> Option<Solution> {
-    match solve(problem, &Silent).expect("the problem is sound") {
-        Outcome::Solved(solution) => {
-            assert_eq!(solution.certificate.gap, 0.0);
-            Some(*solution)
-        }
-        Outcome::Infeasible(_) => None,
-        Outcome::Stopped { .. } => panic!("there was no limit"),
-    }
-}
-
-fn step(solution: &Solution) -> f64 {
-    solution.estimate.step_time_seconds.get()
-}
-
 fn is_moved(solution: &Solution) -> bool {
     matches!(solution.parallel.recompute, Recompute::Offload { .. })
-}
-
-fn same(a: Option<f64>, b: Option<f64>) -> bool {
-    match (a, b) {
-        (Some(a), Some(b)) => (a - b).abs() <= 1e-9 * b,
-        (a, b) => a == b,
-    }
 }
 
 #[test]
@@ -123,14 +89,7 @@ fn the_search_keeps_repeats_and_moves_as_brute_force_does() {
         let model = ModelSpec { layers, ..shell.clone() };
         let rate = [0.01, 5.0, 40.0, 120.0, 1e9][random.below(5) as usize];
         let cluster = cluster([1, 2, 4][random.below(3) as usize], rate);
-        let workload = Workload {
-            global_batch: [4, 8][random.below(2) as usize],
-            seq_len: 1024,
-            precision: Precision::Bf16,
-            optimizer: Optimizer::Adamw,
-            gradient_dtype: None,
-            expert_imbalance: 1.0,
-        };
+        let workload = workload([4, 8][random.below(2) as usize], 1024);
         let problem = Problem {
             memory_limit: Some(Bytes::gib([20.0, 28.0, 36.0, 48.0][random.below(4) as usize])),
             constraints: constraints.clone(),
@@ -143,14 +102,14 @@ fn the_search_keeps_repeats_and_moves_as_brute_force_does() {
         let without: Vec<Recompute> = [&[Recompute::None], &repeats[..]].concat();
         let moves = (1..count).map(|layers| Recompute::Offload { layers });
         let with: Vec<Recompute> = without.iter().copied().chain(moves).collect();
-        let found = searched(&problem);
+        let found = proved(&problem);
         let (brute, other) = (least(&problem, &with), least(&problem, &without));
         assert!(
             same(found.as_ref().map(step), brute),
             "case {case}: {:?} {brute:?}",
             found.as_ref().map(step)
         );
-        let plain = searched(&Problem { moves_activations: false, ..problem.clone() });
+        let plain = proved(&Problem { moves_activations: false, ..problem.clone() });
         assert!(same(plain.as_ref().map(step), other), "case {case}: without {other:?}");
         match &found {
             Some(solution) if is_moved(solution) => {
@@ -175,20 +134,13 @@ fn the_search_keeps_repeats_and_moves_as_brute_force_does() {
 fn what_is_moved_may_be_fixed_and_only_where_the_engine_can() {
     let model = cost_models::model::catalog::get("llama-3.1-8b").expect("a catalogue model");
     let cluster = cluster(8, 52.0);
-    let workload = Workload {
-        global_batch: 32,
-        seq_len: 8192,
-        precision: Precision::Bf16,
-        optimizer: Optimizer::Adamw,
-        gradient_dtype: None,
-        expert_imbalance: 1.0,
-    };
+    let workload = workload(32, 8192);
     let plan = |runtime: &str, terms: &str| {
         let runtime = Runtime::named(runtime).expect("a catalogue runtime");
         let constraints = Constraints::parse(&[terms], &[]).expect("terms");
         let problem =
             Problem { constraints, nearest: false, ..Problem::new(&model, &cluster, &workload, &runtime) };
-        searched(&problem).map(|solution| solution.parallel)
+        proved(&problem).map(|solution| solution.parallel)
     };
     let fixed = plan("megatron-core", "recompute=offload:7").expect("a plan");
     assert_eq!((fixed.recompute, fixed.pp), (Recompute::Offload { layers: 7 }, 1));

@@ -3,41 +3,26 @@
 
 #![allow(clippy::expect_used, clippy::unwrap_used, clippy::panic)]
 
+mod support;
+
 use cluster_profiles::topology::Topology;
-use cluster_profiles::{Cluster, HostMatrix, Precision, catalog};
+use cluster_profiles::{Cluster, HostMatrix};
 use cost_models::schedule::Placement as StagePlacement;
 use cost_models::sites::Network;
 use cost_models::stages::stages_from_blocks;
-use cost_models::{
-    ModelSpec, Optimizer, ParallelConfig, RankOrder, Runtime, StageMap, TrainingRun, Workload, estimate,
-};
+use cost_models::{ModelSpec, ParallelConfig, RankOrder, Runtime, StageMap, TrainingRun, Workload, estimate};
 use solver::Problem;
 use solver::highs::MipOptions;
 use solver::placement::{Demands, Group, Seating, Traffic, best_placement, place};
 use solver::{Outcome, Silent, Solution, solve};
-
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        self.0 >> 33
-    }
-
-    fn below(&mut self, high: usize) -> usize {
-        (self.next() % high.max(1) as u64) as usize
-    }
-
-    fn unit(&mut self) -> f64 {
-        self.next() as f64 / f64::from(1u32 << 31)
-    }
-}
+use support::random::Random;
+use support::runs::{cluster, workload};
 
 /// A pipeline of `stages` over `slots` hosts: every stage a group, every place a way, on random links.
 fn pipeline(random: &mut Random, hosts: usize, slots: usize, stages: usize) -> Demands {
     let width = slots / stages;
     let table = |random: &mut Random, high: usize| -> Vec<f64> {
-        (0..hosts * hosts).map(|_| 1.0 + random.below(high) as f64).collect()
+        (0..hosts * hosts).map(|_| 1.0 + random.index(high) as f64).collect()
     };
     let tables = vec![table(random, 9), table(random, 4), table(random, 9)];
     let groups = (0..stages).map(|stage| Group {
@@ -70,9 +55,9 @@ fn brute_force(demands: &Demands) -> f64 {
 }
 
 fn draw(random: &mut Random, most: usize) -> Demands {
-    let slots = [2, 3, 4, 6, 6, 8][random.below(6)].min(most);
-    let stages = (1..=slots).filter(|stages| slots % stages == 0).nth(random.below(2)).unwrap_or(1);
-    let hosts = (slots + random.below(2)).min(most);
+    let slots = [2, 3, 4, 6, 6, 8][random.index(6)].min(most);
+    let stages = (1..=slots).filter(|stages| slots % stages == 0).nth(random.index(2)).unwrap_or(1);
+    let hosts = (slots + random.index(2)).min(most);
     pipeline(random, hosts, slots, stages)
 }
 
@@ -121,12 +106,12 @@ fn the_integer_program_agrees_on_200() {
 /// A measured matrix of 256 hosts in islands of 16, shuffled, with noise and some bad links.
 fn measured(random: &mut Random, hosts: usize, stages: usize) -> Demands {
     let mut island: Vec<usize> = (0..hosts).map(|host| host / 16).collect();
-    (1..hosts).rev().for_each(|last| island.swap(last, random.below(last + 1)));
+    (1..hosts).rev().for_each(|last| island.swap(last, random.index(last + 1)));
     let mut seconds = vec![0.0; hosts * hosts];
     for a in 0..hosts {
         for b in 0..hosts {
             let near = if island[a] == island[b] { 1.0 } else { 2.5 };
-            let bad = if random.below(200) == 0 { 4.0 } else { 1.0 };
+            let bad = if random.index(200) == 0 { 4.0 } else { 1.0 };
             seconds[a * hosts + b] = near * bad * (1.0 + 0.2 * random.unit());
         }
     }
@@ -149,7 +134,7 @@ fn annealed(demands: &Demands, seconds: f64, random: &mut Random) -> f64 {
         if spent >= 1.0 {
             return best;
         }
-        let (a, b) = (random.below(order.len()), random.below(order.len()));
+        let (a, b) = (random.index(order.len()), random.index(order.len()));
         order.swap(a, b);
         let next = demands.seconds(&order);
         let temperature = 0.3 * (1.0 - spent);
@@ -193,26 +178,16 @@ struct Site {
 
 impl Site {
     fn new(model: &str) -> Self {
-        let workload = Workload {
-            global_batch: 64,
-            seq_len: 4096,
-            precision: Precision::Bf16,
-            optimizer: Optimizer::Adamw,
-            gradient_dtype: None,
-            expert_imbalance: 1.0,
-        };
         Self {
             model: cost_models::model::catalog::get(model).expect("a catalogue model"),
-            workload,
+            workload: workload(64, 4096),
             runtime: Runtime::named("megatron-core").expect("a catalogue runtime"),
         }
     }
 
     /// Hosts with a measured matrix.
     fn cluster(&self, hosts: usize, slow: &[(usize, usize)]) -> Cluster {
-        let mut cluster: Cluster = catalog::cluster("dgx-h100")
-            .and_then(|cluster| cluster.resized(8 * hosts as u64))
-            .expect("whole nodes");
+        let mut cluster = cluster(8 * hosts as u64);
         let mut rates = vec![vec![50.0; hosts]; hosts];
         for &(a, b) in slow {
             rates[a][b] = 5.0;
@@ -246,6 +221,17 @@ fn stages(site: &Site, parallel: &ParallelConfig, blocks: &[u64]) -> StageMap {
     stages_from_blocks(&site.model, parallel, blocks, StagePlacement::Loop).expect("they add up")
 }
 
+fn four_stages_of_two_hosts() -> ParallelConfig {
+    ParallelConfig {
+        tp: 8,
+        pp: 4,
+        dp_shard: 2,
+        num_microbatches: 32,
+        sequence_parallel: true,
+        ..Default::default()
+    }
+}
+
 /// All links of one host are slow.
 fn behind_a_slow_link(host: usize, hosts: usize) -> Vec<(usize, usize)> {
     (0..hosts).filter(|other| *other != host).map(|other| (host, other)).collect()
@@ -254,14 +240,7 @@ fn behind_a_slow_link(host: usize, hosts: usize) -> Vec<(usize, usize)> {
 #[test]
 fn a_slow_host_is_left_out_when_there_is_a_spare() {
     let site = Site::new("llama-3.1-70b");
-    let parallel = ParallelConfig {
-        tp: 8,
-        pp: 4,
-        dp_shard: 2,
-        num_microbatches: 32,
-        sequence_parallel: true,
-        ..Default::default()
-    };
+    let parallel = four_stages_of_two_hosts();
     let stages = stages(&site, &parallel, &[20; 4]);
     let demands = site.demands(9, &parallel, &stages, &behind_a_slow_link(3, 9));
     let placed = place(&demands);
@@ -273,14 +252,7 @@ fn a_slow_host_is_left_out_when_there_is_a_spare() {
 #[test]
 fn a_slow_host_without_a_spare_goes_where_it_costs_least() {
     let site = Site::new("llama-3.1-70b");
-    let parallel = ParallelConfig {
-        tp: 8,
-        pp: 4,
-        dp_shard: 2,
-        num_microbatches: 32,
-        sequence_parallel: true,
-        ..Default::default()
-    };
+    let parallel = four_stages_of_two_hosts();
     let stages = stages(&site, &parallel, &[20; 4]);
     let demands = site.demands(8, &parallel, &stages, &behind_a_slow_link(2, 8));
     let placed = place(&demands);
@@ -312,14 +284,7 @@ fn a_slow_pair_carries_no_expert_traffic() {
 #[test]
 fn hosts_of_equal_links_keep_their_order() {
     let site = Site::new("llama-3.1-70b");
-    let parallel = ParallelConfig {
-        tp: 8,
-        pp: 4,
-        dp_shard: 2,
-        num_microbatches: 32,
-        sequence_parallel: true,
-        ..Default::default()
-    };
+    let parallel = four_stages_of_two_hosts();
     let stages = stages(&site, &parallel, &[20; 4]);
     let placed = place(&site.demands(8, &parallel, &stages, &[]));
     assert_eq!(placed.hosts, (0..8).collect::<Vec<_>>());
@@ -375,12 +340,12 @@ fn a_plan_is_what_the_estimate_of_its_cluster_says_and_no_slower_than_the_own_or
 /// A layout of `hosts` hosts with random degrees, on random links.
 fn random_seats(random: &mut Random, most: usize) -> (Site, Cluster, ParallelConfig, StageMap) {
     let mut site = Site::new("llama-3.1-8b");
-    let slots = 2 + random.below(most - 2);
-    let hosts = (slots + random.below(2)).min(most);
+    let slots = 2 + random.index(most - 2);
+    let hosts = (slots + random.index(2)).min(most);
     let stage_counts: Vec<usize> = (1..=slots).filter(|count| slots.is_multiple_of(*count)).collect();
-    let pp = stage_counts[random.below(stage_counts.len())] as u32;
-    let spread = random.below(4) == 0 && (slots as u32 / pp).is_multiple_of(2);
-    let tp = if spread { 16 } else { [2, 4, 8][random.below(3)] };
+    let pp = stage_counts[random.index(stage_counts.len())] as u32;
+    let spread = random.index(4) == 0 && (slots as u32 / pp).is_multiple_of(2);
+    let tp = if spread { 16 } else { [2, 4, 8][random.index(3)] };
     let dp = slots as u32 * 8 / pp / tp;
     site.workload.global_batch = u64::from(dp) * 8;
     let parallel = ParallelConfig {
@@ -390,14 +355,14 @@ fn random_seats(random: &mut Random, most: usize) -> (Site, Cluster, ParallelCon
         num_microbatches: 8,
         sequence_parallel: true,
         schedule: "1f1b".to_owned(),
-        rank_order: RankOrder::ALL[random.below(2)],
+        rank_order: RankOrder::ALL[random.index(2)],
         ..Default::default()
     };
     let mut blocks = vec![32 / u64::from(pp); pp as usize];
     blocks[0] += 32 % u64::from(pp);
     let stages = stages(&site, &parallel, &blocks);
     let mut cluster = site.cluster(hosts, &[]);
-    let rate = |random: &mut Random| [2.0, 5.0, 25.0, 40.0, 50.0][random.below(5)];
+    let rate = |random: &mut Random| [2.0, 5.0, 25.0, 40.0, 50.0][random.index(5)];
     if let Some(matrix) = &mut cluster.matrix {
         for row in &mut matrix.bandwidth_gb_per_second {
             row.iter_mut().for_each(|cell| *cell = rate(random));

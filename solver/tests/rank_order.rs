@@ -2,16 +2,17 @@
 
 #![allow(clippy::expect_used, clippy::unwrap_used, clippy::panic)]
 
+mod support;
+
 use cluster_profiles::topology::Topology;
-use cluster_profiles::{BytesPerSecond, Cluster, HostMatrix, Precision, catalog};
+use cluster_profiles::{BytesPerSecond, Cluster, HostMatrix};
 use cost_models::runtime::SplitPolicy;
 use cost_models::schedule::Placement;
 use cost_models::stages::default_stages;
-use cost_models::{
-    ModelSpec, Optimizer, ParallelConfig, RankOrder, Runtime, TrainingRun, Workload, estimate,
-};
+use cost_models::{ModelSpec, ParallelConfig, RankOrder, Runtime, TrainingRun, Workload, estimate};
 use solver::placement::Demands;
 use solver::{Constraints, Outcome, Problem, Silent, Solution, solve};
+use support::runs::{cluster, workload};
 
 struct Site {
     model: ModelSpec,
@@ -23,20 +24,13 @@ struct Site {
 impl Site {
     /// A model on nodes of 8 GPUs whose network has `share` of the catalogue's rate.
     fn new(model: &str, gpus: u64, global_batch: u64, share: f64) -> Self {
-        let mut cluster = catalog::cluster("dgx-h100").unwrap().resized(gpus).unwrap();
+        let mut cluster = cluster(gpus);
         let inter = &mut cluster.groups[0].node.inter;
         inter.bandwidth = BytesPerSecond(inter.bandwidth.get() * share);
         Self {
             model: cost_models::model::catalog::get(model).unwrap(),
             cluster,
-            workload: Workload {
-                global_batch,
-                seq_len: 4096,
-                precision: Precision::Bf16,
-                optimizer: Optimizer::Adamw,
-                gradient_dtype: None,
-                expert_imbalance: 1.0,
-            },
+            workload: workload(global_batch, 4096),
             runtime: Runtime::named("megatron-core").unwrap(),
         }
     }

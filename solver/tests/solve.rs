@@ -2,16 +2,16 @@
 
 #![allow(clippy::expect_used, clippy::unwrap_used, clippy::panic)]
 
-use cluster_profiles::{Bytes, Cluster, Precision, Seconds, catalog};
+mod support;
+
+use cluster_profiles::{Bytes, Seconds};
 use cost_models::layerwise::{self, LayeredRun};
 use cost_models::rules::{Facts, engine};
-use cost_models::{
-    ModelSpec, Optimizer, ParallelConfig, Recompute, Runtime, Stage, StageMap, TrainingRun, Workload,
-    estimate,
-};
+use cost_models::{ModelSpec, ParallelConfig, Recompute, Runtime, TrainingRun, estimate};
 use serde_json::json;
 use solver::units::Units;
 use solver::{Constraints, Objective, Outcome, Problem, Silent, Solution, pareto, solve};
+use support::runs::{all_splits, chain, cluster, step_if_it_fits, workload};
 
 fn small_model() -> ModelSpec {
     let sizes =
@@ -21,21 +21,6 @@ fn small_model() -> ModelSpec {
 
 fn catalogue(name: &str) -> ModelSpec {
     cost_models::model::catalog::get(name).expect("a catalogue model")
-}
-
-fn cluster(gpus: u64) -> Cluster {
-    catalog::cluster("dgx-h100").and_then(|cluster| cluster.resized(gpus)).expect("a catalogue cluster")
-}
-
-fn workload(global_batch: u64, seq_len: u64) -> Workload {
-    Workload {
-        global_batch,
-        seq_len,
-        precision: Precision::Bf16,
-        optimizer: Optimizer::Adamw,
-        gradient_dtype: None,
-        expert_imbalance: 1.0,
-    }
 }
 
 fn runtime(name: &str) -> Runtime {
@@ -51,16 +36,6 @@ fn solution(problem: &Problem) -> Option<Solution> {
 
 fn divisors(number: u64) -> Vec<u32> {
     (1..=number).filter(|divisor| number.is_multiple_of(*divisor)).map(|divisor| divisor as u32).collect()
-}
-
-/// Every contiguous split of the units into so many stages.
-fn splits(units: usize, stages: usize) -> Vec<Vec<usize>> {
-    if stages == 1 {
-        return vec![vec![units]];
-    }
-    (stages - 1..units)
-        .flat_map(|cut| splits(cut, stages - 1).into_iter().map(move |ends| [ends, vec![units]].concat()))
-        .collect()
 }
 
 /// The least step time of all layouts with 1F1B, by looking at every one.
@@ -116,32 +91,12 @@ fn best_split(problem: &Problem, units: &Units, degrees: &ParallelConfig) -> Opt
     let mut best = None;
     for recompute in recomputes.into_iter().chain(layers) {
         let parallel = ParallelConfig { recompute, ..degrees.clone() };
-        for ends in splits(units.len(), parallel.pp as usize) {
-            let starts = std::iter::once(0).chain(ends.iter().copied());
-            let stages = starts.zip(&ends).enumerate().map(|(rank, (start, &end))| Stage {
-                rank: rank as u32,
-                chunk: 0,
-                layers: units.layers(start..end),
-                recompute,
-            });
-            best = least(best, step_if_it_fits(problem, &parallel, &StageMap(stages.collect())));
+        for ends in all_splits(units.len(), parallel.pp as usize) {
+            let stages = chain(&ends, |range| units.layers(range), recompute);
+            best = least(best, step_if_it_fits(problem, &parallel, &stages));
         }
     }
     best
-}
-
-fn step_if_it_fits(problem: &Problem, parallel: &ParallelConfig, stages: &StageMap) -> Option<f64> {
-    let run = TrainingRun {
-        model: problem.model,
-        cluster: problem.cluster,
-        workload: problem.workload,
-        runtime: problem.runtime,
-        parallel,
-        stages,
-    };
-    let estimate = estimate(&run).expect("a legal layout can be estimated");
-    let fits = estimate.memory.iter().all(|rank| rank.peak_bytes <= problem.limit());
-    fits.then(|| estimate.step_time_seconds.get())
 }
 
 #[test]

@@ -3,18 +3,16 @@
 
 #![allow(clippy::expect_used, clippy::unwrap_used, clippy::panic)]
 
-mod random;
+mod support;
 
-use cluster_profiles::{Bytes, Cluster, Precision, catalog};
+use cluster_profiles::Bytes;
 use cost_models::model::{CustomLayer, Layer};
 use cost_models::rules::{Facts, engine};
-use cost_models::{
-    ModelSpec, Optimizer, ParallelConfig, Recompute, Runtime, Stage, StageMap, TrainingRun, Workload,
-    estimate,
-};
-use random::Random;
+use cost_models::{ModelSpec, ParallelConfig, Recompute, Runtime, Stage, StageMap};
 use serde_json::json;
-use solver::{Constraints, Outcome, Problem, Silent, solve};
+use solver::{Constraints, Problem, Solution};
+use support::random::Random;
+use support::runs::{all_splits, cluster, proved, same, step, step_if_it_fits, workload};
 
 impl Random {
     fn layer(&mut self) -> Layer {
@@ -28,10 +26,6 @@ impl Random {
             output_bytes: 3e7,
         })
     }
-}
-
-fn cluster(gpus: u64) -> Cluster {
-    catalog::cluster("dgx-h100").and_then(|cluster| cluster.resized(gpus)).expect("a catalogue cluster")
 }
 
 /// Seconds of a step, if the layout fits.
@@ -48,18 +42,7 @@ fn judged(
         layers: Some([start as u32, end as u32 - 1]),
         recompute,
     });
-    let stages = StageMap(stages.collect());
-    let run = TrainingRun {
-        model: problem.model,
-        cluster: problem.cluster,
-        workload: problem.workload,
-        runtime: problem.runtime,
-        parallel,
-        stages: &stages,
-    };
-    let estimate = estimate(&run).expect("a legal layout can be estimated");
-    let fits = estimate.memory.iter().all(|rank| rank.peak_bytes <= problem.limit());
-    fits.then(|| estimate.step_time_seconds.get())
+    step_if_it_fits(problem, parallel, &StageMap(stages.collect()))
 }
 
 fn degrees(problem: &Problem) -> Vec<ParallelConfig> {
@@ -88,16 +71,6 @@ fn degrees(problem: &Problem) -> Vec<ParallelConfig> {
     list
 }
 
-/// Every contiguous split into `stages`.
-fn splits(layers: usize, stages: usize) -> Vec<Vec<usize>> {
-    if stages == 1 {
-        return vec![vec![layers]];
-    }
-    let cuts = stages - 1..layers;
-    cuts.flat_map(|cut| splits(cut, stages - 1).into_iter().map(move |ends| [ends, vec![layers]].concat()))
-        .collect()
-}
-
 /// Every combination of choices of stages with so many layers.
 fn choices(layers: &[usize]) -> Vec<Vec<Recompute>> {
     let Some((first, rest)) = layers.split_first() else { return vec![Vec::new()] };
@@ -110,7 +83,7 @@ fn choices(layers: &[usize]) -> Vec<Vec<Recompute>> {
 fn brute_force(problem: &Problem) -> Option<f64> {
     let mut best: Option<f64> = None;
     for parallel in degrees(problem) {
-        for ends in splits(problem.model.layers.len(), parallel.pp as usize) {
+        for ends in all_splits(problem.model.layers.len(), parallel.pp as usize) {
             let starts = std::iter::once(0).chain(ends.iter().copied());
             let layers: Vec<usize> = starts.zip(&ends).map(|(start, end)| end - start).collect();
             let steps =
@@ -132,14 +105,7 @@ fn check(cases: u64, most_layers: u64) {
         let layers = (0..2 + random.below(most_layers - 1)).map(|_| random.layer()).collect();
         let model = ModelSpec { layers, ..shell.clone() };
         let cluster = cluster([1, 2, 3, 4][random.below(4) as usize]);
-        let workload = Workload {
-            global_batch: [4, 6, 8, 12][random.below(4) as usize],
-            seq_len: 1024,
-            precision: Precision::Bf16,
-            optimizer: Optimizer::Adamw,
-            gradient_dtype: None,
-            expert_imbalance: 1.0,
-        };
+        let workload = workload([4, 6, 8, 12][random.below(4) as usize], 1024);
         let problem = Problem {
             memory_limit: Some(Bytes::gib([16.0, 20.0, 28.0, 40.0][random.below(4) as usize])),
             constraints: constraints.clone(),
@@ -147,23 +113,12 @@ fn check(cases: u64, most_layers: u64) {
             ..Problem::new(&model, &cluster, &workload, &runtime)
         };
         let brute = brute_force(&problem);
-        let found = match solve(&problem, &Silent).expect("the problem is sound") {
-            Outcome::Solved(solution) => {
-                assert_eq!(solution.certificate.gap, 0.0, "case {case}");
-                repeated +=
-                    u32::from(solution.stages.0.iter().any(|stage| stage.recompute != Recompute::None));
-                Some(solution.estimate.step_time_seconds.get())
-            }
-            Outcome::Infeasible(_) => None,
-            Outcome::Stopped { .. } => panic!("there was no limit"),
-        };
+        let found = proved(&problem);
+        let repeats = |own: &Solution| own.stages.0.iter().any(|stage| stage.recompute != Recompute::None);
+        repeated += u32::from(found.as_ref().is_some_and(repeats));
         feasible += u32::from(brute.is_some());
-        match (found, brute) {
-            (Some(found), Some(brute)) => {
-                assert!((found - brute).abs() <= 1e-9 * brute, "case {case}: {found} {brute}")
-            }
-            (found, brute) => assert_eq!(found, brute, "case {case}"),
-        }
+        let found = found.as_ref().map(step);
+        assert!(same(found, brute), "case {case}: {found:?} {brute:?}");
     }
     assert!(
         feasible * 2 > cases as u32 && repeated * 8 > cases as u32,

@@ -2,24 +2,21 @@
 
 #![allow(clippy::expect_used, clippy::unwrap_used, clippy::panic)]
 
-mod random;
+mod support;
 
-use cluster_profiles::{Bytes, Cluster, NodeGroup, Precision, catalog};
+use cluster_profiles::{Bytes, Cluster};
 use cost_models::estimate::KindEstimate;
-use cost_models::model::Layer;
 use cost_models::rules::broken;
 use cost_models::shares::{KindShare, ranks_by_kind};
 use cost_models::sites::{fits, limit_of_part};
 use cost_models::stages::default_stages;
-use cost_models::{
-    ModelSpec, Optimizer, ParallelConfig, Recompute, Runtime, TrainingRun, Workload, estimate,
-};
-use random::Random;
+use cost_models::{ModelSpec, ParallelConfig, Recompute, Runtime, Workload, estimate};
 use rayon::prelude::*;
 use solver::divisors::divisors;
-use solver::{Constraints, Outcome, Problem, Silent, Solution, solve};
-
-const GPUS: [&str; 6] = ["h100-sxm-80gb", "a100-sxm-80gb", "a100-sxm-40gb", "l40s", "h200", "rtx-pro-6000"];
+use solver::{Constraints, Problem, Solution};
+use support::kinds::{GPUS, cluster_of, llama_of};
+use support::random::Random;
+use support::runs::{proved, run_of, same, workload};
 
 /// Nodes of every kind and GPUs of a node.
 const NODES: [&[(u32, u32)]; 9] = [
@@ -43,80 +40,25 @@ struct Case {
     limit: Option<Bytes>,
 }
 
-fn of<T: Copy>(random: &mut Random, choices: &[T]) -> T {
-    choices[random.below(choices.len() as u64) as usize]
-}
-
 fn draw(random: &mut Random) -> Case {
-    let nodes = of(random, &NODES);
-    let mut names: Vec<&str> = GPUS.to_vec();
-    let gpus: Vec<&str> =
-        nodes.iter().map(|_| names.remove(random.below(names.len() as u64) as usize)).collect();
+    let nodes = random.of(&NODES);
+    let gpus = random.distinct(&GPUS, nodes.len());
     let world: u32 = nodes.iter().map(|(count, gpus)| count * gpus).sum();
-    let (runtime, fixed) = of(
-        random,
-        &[
-            ("fsdp1", "cp=1"),
-            ("fsdp1", "cp=1"),
-            ("fsdp2", "pp=1,cp=1"),
-            ("fsdp2", "pp=1,cp=1|2,dp_replicate=1"),
-        ],
-    );
+    let (runtime, fixed) = random.of(&[
+        ("fsdp1", "cp=1"),
+        ("fsdp1", "cp=1"),
+        ("fsdp2", "pp=1,cp=1"),
+        ("fsdp2", "pp=1,cp=1|2,dp_replicate=1"),
+    ]);
     let blocks = 2 + random.below(4) as usize;
     let batch = u64::from(world) + 2 * random.below(13);
     Case {
-        model: model(blocks),
-        cluster: cluster(nodes, &gpus),
-        workload: workload(batch, of(random, &[1024, 2048, 4096, 8192])),
+        model: llama_of(blocks),
+        cluster: cluster_of(nodes, &gpus),
+        workload: workload(batch, random.of(&[1024, 2048, 4096, 8192])),
         runtime: Runtime::named(runtime).expect("a catalogue runtime"),
         fixed,
         limit: (random.below(2) == 0).then(|| Bytes::gib(10.0 + random.below(24) as f64)),
-    }
-}
-
-/// Llama-3.1-8B with fewer blocks.
-fn model(blocks: usize) -> ModelSpec {
-    let mut model = cost_models::model::catalog::get("llama-3.1-8b").expect("a catalogue model");
-    let mut seen = 0;
-    model.layers.retain(|layer| {
-        seen += usize::from(matches!(layer, Layer::Block(_)));
-        !matches!(layer, Layer::Block(_)) || seen <= blocks
-    });
-    model
-}
-
-fn cluster(nodes: &[(u32, u32)], gpus: &[&str]) -> Cluster {
-    let mut cluster = catalog::cluster("dgx-h100").expect("a catalogue cluster");
-    let base = cluster.groups[0].clone();
-    let group = |(&(count, size), gpu): (&(u32, u32), &&str)| {
-        let mut group = NodeGroup { gpu: catalog::gpu(gpu).expect("a catalogue GPU"), ..base.clone() };
-        (group.nodes, group.node.gpus, group.node.domain, group.node.nics) = (count, size, size, size);
-        group
-    };
-    cluster.groups = nodes.iter().zip(gpus).map(group).collect();
-    cluster.nodes_per_leaf = None;
-    cluster
-}
-
-fn workload(global_batch: u64, seq_len: u64) -> Workload {
-    Workload {
-        global_batch,
-        seq_len,
-        precision: Precision::Bf16,
-        optimizer: Optimizer::Adamw,
-        gradient_dtype: None,
-        expert_imbalance: 1.0,
-    }
-}
-
-fn solved(problem: &Problem) -> Option<Box<Solution>> {
-    match solve(problem, &Silent).expect("the problem is sound") {
-        Outcome::Solved(solution) => {
-            assert_eq!(solution.certificate.gap, 0.0, "{:?}", solution.certificate);
-            Some(solution)
-        }
-        Outcome::Infeasible(_) => None,
-        Outcome::Stopped { .. } => panic!("there was no limit"),
     }
 }
 
@@ -243,14 +185,7 @@ fn judged(problem: &Problem, parallel: &ParallelConfig) -> Option<f64> {
     let policy = problem.runtime.memory.pipeline.split;
     let placement = cost_models::schedule::Placement::Loop;
     let stages = default_stages(problem.model, parallel, policy, placement).expect("one stage");
-    let run = TrainingRun {
-        model: problem.model,
-        cluster: problem.cluster,
-        workload: problem.workload,
-        runtime: problem.runtime,
-        parallel,
-        stages: &stages,
-    };
+    let run = run_of(problem, parallel, &stages);
     let barred = problem.constraints.first_broken(parallel, problem.cluster).is_some();
     if barred || !broken(&run).is_empty() {
         return None;
@@ -273,29 +208,20 @@ fn least(a: (f64, ParallelConfig), b: (f64, ParallelConfig)) -> (f64, ParallelCo
     if b.0 < a.0 { b } else { a }
 }
 
-fn same(a: Option<f64>, b: Option<f64>) -> bool {
-    match (a, b) {
-        (Some(a), Some(b)) => (a - b).abs() <= 1e-9 * b,
-        (a, b) => a == b,
-    }
-}
-
-fn step(solution: &Option<Box<Solution>>) -> Option<f64> {
-    solution.as_ref().map(|own| own.estimate.step_time_seconds.get())
+fn step(solution: &Option<Solution>) -> Option<f64> {
+    solution.as_ref().map(support::runs::step)
 }
 
 /// Two kinds with little room for the state, and an engine that may shard it unevenly.
 fn draw_uneven(random: &mut Random) -> Case {
-    let nodes = of(random, &[&[(1, 1), (1, 1)][..], &[(1, 2), (1, 1)], &[(1, 2), (1, 2)], &[(1, 1), (1, 3)]]);
-    let mut names = vec!["h100-sxm-80gb", "a100-sxm-40gb", "l40s", "h200"];
-    let gpus: Vec<&str> =
-        nodes.iter().map(|_| names.remove(random.below(names.len() as u64) as usize)).collect();
+    let nodes = random.of(&[&[(1, 1), (1, 1)][..], &[(1, 2), (1, 1)], &[(1, 2), (1, 2)], &[(1, 1), (1, 3)]]);
+    let gpus = random.distinct(&["h100-sxm-80gb", "a100-sxm-40gb", "l40s", "h200"], nodes.len());
     let world: u64 = nodes.iter().map(|(count, gpus)| u64::from(count * gpus)).sum();
     let runtime = Runtime::named("fsdp1").expect("a catalogue runtime");
     Case {
-        model: model(8 * world as usize - 8 + random.below(8) as usize),
-        cluster: cluster(nodes, &gpus),
-        workload: workload(world + random.below(5), of(random, &[1024, 2048])),
+        model: llama_of(8 * world as usize - 8 + random.below(8) as usize),
+        cluster: cluster_of(nodes, &gpus),
+        workload: workload(world + random.below(5), random.of(&[1024, 2048])),
         runtime: Runtime { uneven_shards: true, ..runtime },
         fixed: "cp=1",
         limit: None,
@@ -313,7 +239,7 @@ fn search_and_brute_force_agree(
     for index in 0..cases {
         let case = draw(&mut random);
         let problem = problem(&case, &[], case.limit);
-        let (solution, best) = (solved(&problem), brute_force(&problem));
+        let (solution, best) = (proved(&problem), brute_force(&problem));
         let found = step(&solution);
         let layout = solution.as_ref().map(|own| &own.parallel);
         let kinds: Vec<_> =
@@ -365,7 +291,7 @@ fn state_lies_apart_from_compute_where_brute_force_puts_it_on_500() {
 #[test]
 fn more_freedom_and_more_memory_are_never_worse() {
     let mut random = Random(19);
-    let at_most = |better: &Option<Box<Solution>>, worse: &Option<Box<Solution>>, what: &str| {
+    let at_most = |better: &Option<Solution>, worse: &Option<Solution>, what: &str| {
         let Some(worse) = step(worse) else { return };
         let better = step(better).unwrap_or(f64::INFINITY);
         assert!(better <= worse * (1.0 + 1e-12), "{what}: {better} above {worse}");
@@ -374,14 +300,14 @@ fn more_freedom_and_more_memory_are_never_worse() {
         let mut case = draw(&mut random);
         case.runtime.uneven_shards = random.below(2) == 0;
         let limit = Bytes::gib(10.0 + random.below(30) as f64);
-        let free = solved(&problem(&case, &[], Some(limit)));
-        let even = solved(&problem(&case, &["uneven-state"], Some(limit)));
+        let free = proved(&problem(&case, &[], Some(limit)));
+        let even = proved(&problem(&case, &["uneven-state"], Some(limit)));
         at_most(&free, &even, "even shards are better");
         assert!(even.is_none_or(|own| !own.parallel.has_uneven_state()));
-        let equal = solved(&problem(&case, &["unequal-micro-batches", "uneven-state"], Some(limit)));
+        let equal = proved(&problem(&case, &["unequal-micro-batches", "uneven-state"], Some(limit)));
         at_most(&free, &equal, "equal micro batches are better");
         assert!(equal.is_none_or(|own| own.parallel.shares.is_empty()));
-        let more = solved(&problem(&case, &[], Some(limit * 1.25)));
+        let more = proved(&problem(&case, &[], Some(limit * 1.25)));
         at_most(&more, &free, "less memory is better");
         let Some(solution) = free else { continue };
         assert_eq!(solution.parallel.global_batch(), case.workload.global_batch);
@@ -394,15 +320,15 @@ fn more_freedom_and_more_memory_are_never_worse() {
 fn kinds_with_equal_gpus_share_equally_to_the_bit() {
     for runtime in ["fsdp1", "fsdp2"] {
         let case = Case {
-            model: model(4),
-            cluster: cluster(&[(1, 4), (2, 2)], &["h100-sxm-80gb", "h100-sxm-80gb"]),
+            model: llama_of(4),
+            cluster: cluster_of(&[(1, 4), (2, 2)], &["h100-sxm-80gb", "h100-sxm-80gb"]),
             workload: workload(32, 4096),
             runtime: Runtime::named(runtime).expect("a catalogue runtime"),
             fixed: "pp=1",
             limit: None,
         };
-        let free = solved(&problem(&case, &[], None)).expect("a plan");
-        let equal = solved(&problem(&case, &["unequal-micro-batches"], None)).expect("a plan");
+        let free = proved(&problem(&case, &[], None)).expect("a plan");
+        let equal = proved(&problem(&case, &["unequal-micro-batches"], None)).expect("a plan");
         assert_eq!(free.parallel, equal.parallel);
         assert_eq!(free.estimate, equal.estimate);
         assert!(free.parallel.shares.is_empty());
@@ -412,14 +338,14 @@ fn kinds_with_equal_gpus_share_equally_to_the_bit() {
 #[test]
 fn an_engine_with_one_micro_batch_for_all_stays_equal() {
     let case = Case {
-        model: model(4),
-        cluster: cluster(&[(1, 4), (1, 4)], &["h100-sxm-80gb", "l40s"]),
+        model: llama_of(4),
+        cluster: cluster_of(&[(1, 4), (1, 4)], &["h100-sxm-80gb", "l40s"]),
         workload: workload(40, 4096),
         runtime: Runtime::named("megatron-core").expect("a catalogue runtime"),
         fixed: "pp=1",
         limit: None,
     };
-    let plan = solved(&problem(&case, &[], None)).expect("a plan");
+    let plan = proved(&problem(&case, &[], None)).expect("a plan");
     assert!(plan.parallel.shares.is_empty());
 }
 
@@ -429,14 +355,14 @@ fn sequences_go_by_speed_as_far_as_memory_lets_them() {
     let runtime = Runtime::named("fsdp1").expect("a catalogue runtime");
     let plan_on = |gpus: [&str; 2], seq_len: u64| {
         let case = Case {
-            model: model(8),
-            cluster: cluster(&[(1, 4), (1, 4)], &gpus),
+            model: llama_of(8),
+            cluster: cluster_of(&[(1, 4), (1, 4)], &gpus),
             workload: workload(352, seq_len),
             runtime: runtime.clone(),
             fixed: "num_microbatches=2,recompute=none,zero=3,dp=8",
             limit: None,
         };
-        solved(&problem(&case, &[], None)).expect("a plan")
+        proved(&problem(&case, &[], None)).expect("a plan")
     };
     let roomy = plan_on(["h200", "a100-sxm-80gb"], 1024);
     let [fast, slow] = &roomy.estimate.kinds[..] else { panic!("{:?}", roomy.parallel) };

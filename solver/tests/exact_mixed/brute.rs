@@ -1,9 +1,11 @@
 //! Every arrangement of hosts, every degree and every split through the estimate.
 
+use crate::support::kinds::sequences;
+use crate::support::runs::{all_splits, chain, run_of};
 use cluster_profiles::Cluster;
 use cost_models::rules::{Facts, engine};
 use cost_models::sites::{limit_of_part, rank_limits};
-use cost_models::{ParallelConfig, Recompute, Stage, StageMap, TrainingRun, estimate};
+use cost_models::{ParallelConfig, Recompute, TrainingRun, estimate};
 use rayon::prelude::*;
 use solver::Problem;
 use solver::units::Units;
@@ -25,20 +27,6 @@ pub fn arrangements(cluster: &Cluster) -> Vec<Cluster> {
             cluster.arranged(&hosts).expect("its own hosts")
         })
         .collect()
-}
-
-/// All sequences that use every kind as often as it is counted.
-pub fn sequences(counts: &[usize]) -> Vec<Vec<usize>> {
-    if counts.iter().all(|count| *count == 0) {
-        return vec![Vec::new()];
-    }
-    let mut all = Vec::new();
-    for kind in (0..counts.len()).filter(|kind| counts[*kind] > 0) {
-        let mut rest = counts.to_vec();
-        rest[kind] -= 1;
-        all.extend(sequences(&rest).into_iter().map(|tail| [vec![kind], tail].concat()));
-    }
-    all
 }
 
 /// Every set of kinds.
@@ -108,15 +96,6 @@ pub fn data_parallel(dp: u64, batch: u64) -> Vec<(u64, u64, u8)> {
         .collect()
 }
 
-pub fn all_splits(units: usize, stages: usize) -> Vec<Vec<usize>> {
-    if stages == 1 {
-        return vec![vec![units]];
-    }
-    let cuts = stages - 1..units;
-    cuts.flat_map(|cut| all_splits(cut, stages - 1).into_iter().map(move |ends| [ends, vec![units]].concat()))
-        .collect()
-}
-
 /// Seconds of a step, if the layout is legal and every GPU has room.
 pub fn judged(
     problem: &Problem,
@@ -125,22 +104,8 @@ pub fn judged(
     ends: &[usize],
 ) -> Option<f64> {
     let units = Units::new(problem.model);
-    let starts = std::iter::once(0).chain(ends.iter().copied());
-    let stages = starts.zip(ends).enumerate().map(|(rank, (start, &end))| Stage {
-        rank: rank as u32,
-        chunk: 0,
-        layers: units.layers(start..end),
-        recompute: parallel.recompute,
-    });
-    let stages = StageMap(stages.collect());
-    let run = TrainingRun {
-        model: problem.model,
-        cluster,
-        workload: problem.workload,
-        runtime: problem.runtime,
-        parallel,
-        stages: &stages,
-    };
+    let stages = chain(ends, |range| units.layers(range), parallel.recompute);
+    let run = TrainingRun { cluster, ..run_of(problem, parallel, &stages) };
     if !cost_models::rules::broken(&run).is_empty() {
         return None;
     }

@@ -5,26 +5,18 @@
 
 mod brute;
 mod program;
+#[path = "../support/mod.rs"]
+mod support;
 
 use brute::brute_force;
-use cluster_profiles::{Bytes, BytesPerSecond, Cluster, LinkOverride, Precision, catalog};
+use cluster_profiles::{Bytes, BytesPerSecond, Cluster, LinkOverride};
 use cost_models::model::{Layer, Mlp};
-use cost_models::{ModelSpec, Optimizer, Runtime, Workload};
+use cost_models::{ModelSpec, Runtime, Workload};
 use program::integer_program;
-use solver::{Constraints, Outcome, Problem, Silent, Solution, solve};
-
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, high: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        ((self.0 >> 33) % high.max(1) as u64) as usize
-    }
-
-    fn of<T: Copy>(&mut self, choices: &[T]) -> T {
-        choices[self.below(choices.len())]
-    }
-}
+use solver::{Constraints, Problem};
+use support::kinds::{GPUS, cluster_of, llama_of};
+use support::random::Random;
+use support::runs::{proved, same, workload};
 
 /// A problem with blocks of several widths on nodes of several kinds.
 struct Case {
@@ -34,8 +26,6 @@ struct Case {
     constraints: Constraints,
     limit: Option<Bytes>,
 }
-
-const GPUS: [&str; 6] = ["h100-sxm-80gb", "a100-sxm-80gb", "a100-sxm-40gb", "l40s", "h200", "rtx-pro-6000"];
 
 /// Nodes of each kind and GPUs of a node.
 const NODES: [&[(u32, u32)]; 10] = [
@@ -53,31 +43,25 @@ const NODES: [&[(u32, u32)]; 10] = [
 
 fn draw(random: &mut Random, nodes: &[&[(u32, u32)]]) -> Case {
     let nodes = random.of(nodes);
-    let mut names: Vec<&str> = GPUS.to_vec();
-    let gpus: Vec<&str> = nodes.iter().map(|_| names.remove(random.below(names.len()))).collect();
+    let gpus = random.distinct(&GPUS, nodes.len());
     let world: u32 = nodes.iter().map(|(count, gpus)| count * gpus).sum();
-    let blocks = 3 + random.below(if nodes.len() > 2 { 3 } else { 4 });
+    let blocks = 3 + random.index(if nodes.len() > 2 { 3 } else { 4 });
     let batch = u64::from(world) * random.of(&[1, 2]);
     let recompute =
         random.of(&["recompute=none", "recompute=none", "recompute=selective", "recompute=none|selective"]);
     let term = format!("schedule=1f1b,cp=1,{recompute}");
     Case {
         model: model(random, blocks),
-        cluster: cluster(nodes, &gpus),
-        workload: workload(batch),
+        cluster: cluster_of(nodes, &gpus),
+        workload: workload(batch, 4096),
         constraints: Constraints::parse(&[&term], &[]).expect("terms"),
-        limit: (random.below(2) == 0).then(|| Bytes::gib(12.0 + random.below(24) as f64)),
+        limit: (random.index(2) == 0).then(|| Bytes::gib(12.0 + random.index(24) as f64)),
     }
 }
 
 /// Llama-3.1-8B with fewer blocks, each of a width of its own.
 fn model(random: &mut Random, blocks: usize) -> ModelSpec {
-    let mut model = cost_models::model::catalog::get("llama-3.1-8b").expect("a catalogue model");
-    let mut seen = 0;
-    model.layers.retain(|layer| {
-        seen += usize::from(matches!(layer, Layer::Block(_)));
-        !matches!(layer, Layer::Block(_)) || seen <= blocks
-    });
+    let mut model = llama_of(blocks);
     for layer in &mut model.layers {
         if let Layer::Block(block) = layer
             && let Mlp::Dense { ffn, .. } = &mut block.mlp
@@ -88,34 +72,9 @@ fn model(random: &mut Random, blocks: usize) -> ModelSpec {
     model
 }
 
-fn cluster(nodes: &[(u32, u32)], gpus: &[&str]) -> Cluster {
-    let mut cluster = catalog::cluster("dgx-h100").expect("a catalogue cluster");
-    let base = cluster.groups[0].clone();
-    let group = |(&(count, size), gpu): (&(u32, u32), &&str)| {
-        let mut group = base.clone();
-        group.gpu = catalog::gpu(gpu).expect("a catalogue GPU");
-        (group.nodes, group.node.gpus, group.node.domain, group.node.nics) = (count, size, size, size);
-        group
-    };
-    cluster.groups = nodes.iter().zip(gpus).map(group).collect();
-    cluster.nodes_per_leaf = None;
-    cluster
-}
-
-fn workload(global_batch: u64) -> Workload {
-    Workload {
-        global_batch,
-        seq_len: 4096,
-        precision: Precision::Bf16,
-        optimizer: Optimizer::Adamw,
-        gradient_dtype: None,
-        expert_imbalance: 1.0,
-    }
-}
-
 /// Two islands of equal nodes, joined by links of so many GB/s.
 fn islands(nodes: u32, gpus: u32, joined: f64) -> Cluster {
-    let mut cluster = cluster(&[(nodes, gpus), (nodes, gpus)], &["h100-sxm-80gb", "h100-sxm-80gb"]);
+    let mut cluster = cluster_of(&[(nodes, gpus), (nodes, gpus)], &["h100-sxm-80gb", "h100-sxm-80gb"]);
     let name = |island: &str, node: u32| format!("{island}{node}");
     for (group, island) in cluster.groups.iter_mut().zip(["a", "b"]) {
         group.hosts = (0..nodes).map(|node| name(island, node)).collect();
@@ -133,24 +92,6 @@ fn islands(nodes: u32, gpus: u32, joined: f64) -> Cluster {
     cluster
 }
 
-fn searched(problem: &Problem) -> Option<Box<Solution>> {
-    match solve(problem, &Silent).expect("the problem is sound") {
-        Outcome::Solved(solution) => {
-            assert_eq!(solution.certificate.gap, 0.0, "{:?}", solution.certificate);
-            Some(solution)
-        }
-        Outcome::Infeasible(_) => None,
-        Outcome::Stopped { .. } => panic!("there was no limit"),
-    }
-}
-
-fn same(a: Option<f64>, b: Option<f64>) -> bool {
-    match (a, b) {
-        (Some(a), Some(b)) => (a - b).abs() <= 1e-9 * b,
-        (a, b) => a == b,
-    }
-}
-
 fn search_and_brute_force_agree(seed: u64, cases: usize) {
     let mut random = Random(seed);
     let runtime = Runtime::named("megatron-core").expect("a catalogue runtime");
@@ -165,7 +106,7 @@ fn search_and_brute_force_agree(seed: u64, cases: usize) {
             ..Problem::new(&model, &cluster, &workload, &runtime)
         };
         let best = brute_force(&problem);
-        let solution = searched(&problem);
+        let solution = proved(&problem);
         let found = solution.as_ref().map(|own| own.estimate.step_time_seconds.get());
         let layout = solution.as_ref().map(|own| &own.parallel);
         let kinds: Vec<_> =
@@ -204,7 +145,7 @@ fn the_integer_program_agrees(seed: u64, cases: usize) {
             nearest: false,
             ..Problem::new(&model, &cluster, &workload, &runtime)
         };
-        let found = searched(&problem).map(|own| own.estimate.step_time_seconds.get());
+        let found = proved(&problem).map(|own| own.estimate.step_time_seconds.get());
         let program = integer_program(&problem);
         assert!(same(found, program), "case {case}: search {found:?}, integer program {program:?}");
     }
@@ -229,9 +170,9 @@ fn boundaries_lie_on_the_slow_link(seed: u64, cases: usize) {
     for case in 0..cases {
         let (nodes, gpus) = random.of(&[(1, 2), (2, 1), (2, 2), (1, 4), (3, 1)]);
         let joined = random.of(&[0.2, 0.5, 1.0, 2.0]);
-        let blocks = 3 + random.below(4);
+        let blocks = 3 + random.index(4);
         let model = model(&mut random, blocks);
-        let (cluster, workload) = (islands(nodes, gpus, joined), workload(u64::from(nodes * gpus) * 4));
+        let (cluster, workload) = (islands(nodes, gpus, joined), workload(u64::from(nodes * gpus) * 4, 4096));
         let problem = Problem {
             constraints: Constraints::parse(&["schedule=1f1b,cp=1,recompute=none"], &[]).expect("terms"),
             memory_limit: Some(Bytes::gib(random.of(&[20.0, 40.0, 74.0]))),
@@ -239,7 +180,7 @@ fn boundaries_lie_on_the_slow_link(seed: u64, cases: usize) {
             nearest: false,
             ..Problem::new(&model, &cluster, &workload, &runtime)
         };
-        let (best, found) = (brute_force(&problem), searched(&problem));
+        let (best, found) = (brute_force(&problem), proved(&problem));
         let step = found.as_ref().map(|own| own.estimate.step_time_seconds.get());
         assert!(
             same(step, best),

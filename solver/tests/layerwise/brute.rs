@@ -1,10 +1,11 @@
 //! Every layout with strategies by layer, judged by `estimate`.
 
+use crate::support::runs::run_of;
 use cost_models::layerwise::{LayerStrategies, LayeredRun, Sharding, Strategy, estimate};
 use cost_models::memory::layered_memory;
 use cost_models::model::Layer;
 use cost_models::rules::engine;
-use cost_models::{ParallelConfig, Recompute, Stage, StageMap, TrainingRun};
+use cost_models::{ParallelConfig, Recompute, Stage, StageMap};
 use solver::Problem;
 
 /// A layout of the vocabulary that legal layouts share, with the cuts between its blocks.
@@ -127,14 +128,7 @@ pub fn lists(menu: &Menu, blocks: usize) -> Vec<Vec<Strategy>> {
 
 /// Seconds of a step, if the layout is legal and fits.
 pub fn judged(problem: &Problem, frame: &Frame, strategies: &[Strategy]) -> Option<f64> {
-    let run = TrainingRun {
-        model: problem.model,
-        cluster: problem.cluster,
-        workload: problem.workload,
-        runtime: problem.runtime,
-        parallel: &frame.parallel,
-        stages: &frame.stages,
-    };
+    let run = run_of(problem, &frame.parallel, &frame.stages);
     let layered = LayeredRun::new(run, &LayerStrategies::of_blocks(strategies)).ok()?;
     let memory = layered_memory(&layered).expect("a legal layout has memory");
     if memory.iter().any(|rank| rank.peak_bytes > problem.limit()) {

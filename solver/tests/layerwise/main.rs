@@ -5,17 +5,18 @@
 
 mod brute;
 mod program;
-#[path = "../random/mod.rs"]
-mod random;
+#[path = "../support/mod.rs"]
+mod support;
 
 use brute::Menu;
-use cluster_profiles::{Bytes, Cluster, Precision, catalog};
+use cluster_profiles::{Bytes, Cluster};
 use cost_models::layerwise::Sharding;
 use cost_models::model::{CustomLayer, Layer};
-use cost_models::{ModelSpec, Optimizer, Recompute, Runtime, Workload};
-use random::Random;
+use cost_models::{ModelSpec, Recompute, Runtime, Workload};
 use serde_json::json;
-use solver::{Constraints, Outcome, Problem, Silent, Solution, solve};
+use solver::{Constraints, Problem};
+use support::random::Random;
+use support::runs::{cluster, same, searched, workload};
 
 const FULL: Recompute = Recompute::Full { layers: None };
 
@@ -77,17 +78,6 @@ fn layers(random: &mut Random) -> Vec<Layer> {
     list
 }
 
-fn workload(global_batch: u64, seq_len: u64) -> Workload {
-    Workload {
-        global_batch,
-        seq_len,
-        precision: Precision::Bf16,
-        optimizer: Optimizer::Adamw,
-        gradient_dtype: None,
-        expert_imbalance: 1.0,
-    }
-}
-
 fn case(random: &mut Random) -> Case {
     let layers = layers(random);
     let blocks = layers.iter().filter(|layer| matches!(layer, Layer::Block(_) | Layer::Custom(_))).count();
@@ -147,28 +137,11 @@ fn case(random: &mut Random) -> Case {
     let limit = [4.0, 7.0, 12.0, 20.0, 40.0, 74.0][random.below(6) as usize];
     Case {
         model: ModelSpec { layers, ..shell },
-        cluster: catalog::cluster("dgx-h100")
-            .and_then(|cluster| cluster.resized(gpus))
-            .expect("part of a node"),
+        cluster: cluster(gpus),
         workload: workload(batch, 2048),
         limit: Bytes::gib(limit),
         menu,
         fix,
-    }
-}
-
-fn searched(problem: &Problem) -> Option<Solution> {
-    match solve(problem, &Silent).expect("the problem is sound") {
-        Outcome::Solved(solution) => Some(*solution),
-        Outcome::Infeasible(_) => None,
-        Outcome::Stopped { .. } => panic!("there was no limit"),
-    }
-}
-
-fn same(a: Option<f64>, b: Option<f64>) -> bool {
-    match (a, b) {
-        (Some(a), Some(b)) => (a - b).abs() <= 1e-9 * b,
-        (a, b) => a == b,
     }
 }
 
@@ -232,7 +205,7 @@ fn strategies_by_layer_are_never_worse_and_better_where_memory_binds() {
     for (gpus, batch, seq_len, limit) in [(8, 64, 8192, 40.0), (8, 32, 4096, 74.0), (16, 32, 4096, 30.0)] {
         let case = Case {
             model: model.clone(),
-            cluster: catalog::cluster("dgx-h100").and_then(|cluster| cluster.resized(gpus)).expect("nodes"),
+            cluster: cluster(gpus),
             workload: workload(batch, seq_len),
             limit: Bytes::gib(limit),
             menu: Menu { tps: Vec::new(), shardings: Vec::new(), recomputes: Vec::new() },
@@ -262,7 +235,7 @@ fn large_models_are_planned_with_bounded_work() {
         ("llama-3.1-405b", 1024, 512, 8192, None),
     ] {
         let model = cost_models::model::catalog::get(name).expect("a catalogue model");
-        let cluster = catalog::cluster("dgx-h100").and_then(|cluster| cluster.resized(gpus)).expect("nodes");
+        let cluster = cluster(gpus);
         let workload = workload(batch, seq_len);
         let problem = Problem {
             memory_limit: limit.map(Bytes::gib),
