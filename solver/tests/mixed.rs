@@ -10,12 +10,13 @@ use cost_models::sites::rank_limits;
 use cost_models::{ParallelConfig, Recompute, Runtime, Stage, StageMap, TrainingRun, estimate};
 use solver::highs::MipOptions;
 use solver::mixed::program::{StageKinds, assign};
+use solver::times::run_of;
 use solver::{Observer, Outcome, Problem, Progress, Silent, Solution, solve};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use support::kinds::{cluster_of, llama_of, sequences};
 use support::random::Random;
-use support::runs::{run_of, searched, workload};
+use support::runs::{searched, workload};
 
 impl Random {
     fn fraction(&mut self) -> f64 {

@@ -15,10 +15,11 @@ use serde_json::{Value, json};
 use solver::families::{Slack, balanced};
 use solver::module_choices::module_choices;
 use solver::splits::stage_map;
+use solver::times::run_of;
 use solver::units::Units;
 use solver::{Constraints, Problem, Solution};
 use support::random::Random;
-use support::runs::{all_splits, run_of, same, step, workload};
+use support::runs::{all_splits, same, step, workload};
 
 /// Layers of several widths, with experts or without.
 fn model(random: &mut Random) -> ModelSpec {

@@ -13,10 +13,11 @@ use cost_models::stages::default_stages;
 use cost_models::{ModelSpec, ParallelConfig, Recompute, Runtime, Workload, estimate};
 use rayon::prelude::*;
 use solver::divisors::divisors;
+use solver::times::run_of;
 use solver::{Constraints, Problem, Solution};
 use support::kinds::{GPUS, cluster_of, llama_of};
 use support::random::Random;
-use support::runs::{proved, run_of, same, workload};
+use support::runs::{proved, same, workload};
 
 /// Nodes of every kind and GPUs of a node.
 const NODES: [&[(u32, u32)]; 9] = [

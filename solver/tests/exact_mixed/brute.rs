@@ -1,13 +1,14 @@
 //! Every arrangement of hosts, every degree and every split through the estimate.
 
 use crate::support::kinds::sequences;
-use crate::support::runs::{all_splits, chain, run_of};
+use crate::support::runs::{all_splits, chain};
 use cluster_profiles::Cluster;
 use cost_models::rules::{Facts, engine};
 use cost_models::sites::{limit_of_part, rank_limits};
 use cost_models::{ParallelConfig, Recompute, TrainingRun, estimate};
 use rayon::prelude::*;
 use solver::Problem;
+use solver::times::run_of;
 use solver::units::Units;
 
 /// Every order of the hosts of a cluster that differs in its kinds.

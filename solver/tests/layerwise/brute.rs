@@ -1,12 +1,12 @@
 //! Every layout with strategies by layer, judged by `estimate`.
 
-use crate::support::runs::run_of;
 use cost_models::layerwise::{LayerStrategies, LayeredRun, Sharding, Strategy, estimate};
 use cost_models::memory::layered_memory;
 use cost_models::model::Layer;
 use cost_models::rules::engine;
 use cost_models::{ParallelConfig, Recompute, Stage, StageMap};
 use solver::Problem;
+use solver::times::run_of;
 
 /// A layout of the vocabulary that legal layouts share, with the cuts between its blocks.
 #[derive(Debug, Clone)]

@@ -1,7 +1,8 @@
 //! Problems, their layouts judged by `estimate`, and what the search finds.
 
 use cluster_profiles::{Cluster, Precision, catalog};
-use cost_models::{Optimizer, ParallelConfig, Recompute, Stage, StageMap, TrainingRun, Workload, estimate};
+use cost_models::{Optimizer, ParallelConfig, Recompute, Stage, StageMap, Workload, estimate};
+use solver::times::run_of;
 use solver::{Outcome, Problem, Silent, Solution, solve};
 use std::ops::Range;
 
@@ -47,22 +48,6 @@ pub fn chain(
         recompute,
     });
     StageMap(stages.collect())
-}
-
-/// A layout of a problem.
-pub fn run_of<'a>(
-    problem: &Problem<'a>,
-    parallel: &'a ParallelConfig,
-    stages: &'a StageMap,
-) -> TrainingRun<'a> {
-    TrainingRun {
-        model: problem.model,
-        cluster: problem.cluster,
-        workload: problem.workload,
-        runtime: problem.runtime,
-        parallel,
-        stages,
-    }
 }
 
 /// Seconds of a step, and whether the layout fits.
