@@ -238,6 +238,8 @@ fn planned(inputs: Inputs, solution: Solution) -> Plan {
     plan.certificate = Some(solution.certificate);
     plan.alternatives = solution.alternatives;
     plan.leave_out(&whole);
+    let fits = sites::fits(&plan.run(), &plan.estimate, plan.inputs.memory_limit_bytes);
+    plan.estimate.fits = fits;
     plan
 }
 

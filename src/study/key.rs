@@ -70,7 +70,7 @@ pub static KEYS: &[Key] = &[
     key("gap", Kind::Number, "how much better another layout may be, as --gap, such as 0.01", |d, v| {
         match v.number() {
             Some(gap) if (0.0..=0.5).contains(&gap) => d.gap = gap,
-            _ => return Err(format!("is {v}, expected 0 to 0.5")),
+            _ => return Err(format!("is {v}, expected 0 to 0.5, such as 0.01 for 1 %")),
         }
         Ok(())
     }),

@@ -204,11 +204,12 @@ impl Edge {
         let (fullest, capacity) = nearest.unwrap_or((0.0, otherwise));
         let headroom = reserve.headroom_deviations(fullest, capacity);
         let closeness = (1.0 - headroom).clamp(0.0, 1.0);
-        let warning = (closeness > 0.0).then(|| {
+        // A rank that needs more than there is does not fit: nothing to warn of.
+        let warning = (closeness > 0.0 && fullest <= capacity).then(|| {
             format!(
                 "memory is within {:.1} GiB of the device's {:.1} GiB: the allocator may have to free and retry, \
                  which can slow a step several times",
-                Bytes((capacity - fullest).max(0.0)).as_gib(),
+                Bytes(capacity - fullest).as_gib(),
                 Bytes(capacity).as_gib()
             )
         });
