@@ -39,6 +39,10 @@ pub struct Certificate {
     /// What was minimised, where that is not the step time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub minimised: Option<Minimised>,
+    /// Whether the engine's layers may differ in strategy, and only layouts with layers alike were searched: nothing is
+    /// claimed about others. Absent where it is not so.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub layers_alike: bool,
 }
 
 /// What a step of the plan takes of the objective's resource, and what no layout takes less than.
@@ -69,6 +73,7 @@ impl Certificate {
             simulated: 0,
             unbalanced_gap: None,
             minimised: None,
+            layers_alike: false,
         }
     }
 

@@ -47,6 +47,17 @@ pub fn solve(problem: &Problem, observer: &dyn Observer) -> Result<Outcome, Prob
 
 /// The best layout on hosts that all reach each other.
 fn solve_connected(problem: &Problem, observer: &dyn Observer) -> Result<Outcome, ProblemError> {
+    let mut outcome = solve_on_hosts(problem, observer)?;
+    if let Outcome::Solved(solution) = &mut outcome {
+        let hosts = problem.available.unwrap_or(problem.cluster);
+        let by_layer = hosts.is_homogeneous() && hosts.is_even() && layerwise::applies(problem);
+        solution.certificate.layers_alike = engine(&problem.runtime.name).layerwise && !by_layer;
+    }
+    Ok(outcome)
+}
+
+/// The best layout by the search that the hosts call for.
+fn solve_on_hosts(problem: &Problem, observer: &dyn Observer) -> Result<Outcome, ProblemError> {
     let deadline = problem.time_limit.and_then(|limit| Instant::now().checked_add(limit));
     let hosts = problem.available.unwrap_or(problem.cluster);
     // Strategies by layer are only known where all ranks are alike.

@@ -250,7 +250,8 @@ fn proof(plan: &Plan) -> String {
         let _ = writeln!(text, "  {}", certificate_sentence(certificate));
         if let Some(Minimised { unit, value, bound }) = &certificate.minimised {
             let (value, bound) = (significant(*value), significant(*bound));
-            let _ = writeln!(text, "  {value} {unit} a step; none takes less than {bound}");
+            let alike = alike(certificate);
+            let _ = writeln!(text, "  {value} {unit} a step; none{alike} takes less than {bound}");
         }
     }
     for (index, alternative) in plan.alternatives.iter().take(3).enumerate() {
@@ -309,16 +310,21 @@ fn limits(plan: &Plan) -> String {
 pub fn certificate_sentence(certificate: &Certificate) -> String {
     let considered = grouped(certificate.considered);
     let chunks = if certificate.unbalanced_gap.is_some() { ", chunks balanced" } else { "" };
-    let simulated = certificate.simulated;
+    let (simulated, alike) = (certificate.simulated, alike(certificate));
     match certificate.status {
         Status::Optimal => {
-            format!("optimal among {considered} layouts ({simulated} simulated{chunks})")
+            format!("optimal among {considered} layouts{alike} ({simulated} simulated{chunks})")
         }
         Status::Feasible => format!(
-            "best of {considered} layouts so far; no layout is more than {} % better",
+            "best found among {considered} layouts{alike}; none of them is more than {} % better",
             significant(certificate.gap * 100.0)
         ),
     }
+}
+
+/// Which layouts a certificate is about, where those with strategies by layer were not searched.
+const fn alike(certificate: &Certificate) -> &'static str {
+    if certificate.layers_alike { " with layers alike" } else { "" }
 }
 
 /// What is known of layouts that the search leaves out; none where it leaves out none.
