@@ -9,6 +9,9 @@ use cost_models::{ParallelConfig, Recompute};
 /// The lists that Galvatron's own search writes beside what is read here.
 const PASSED_OVER: &[&str] = &["ep_sizes_enc", "tp_of_ep_sizes_enc", "embed_sdp"];
 
+/// Stages up to which a division that works is shown.
+const MOST_SHOWN: u64 = 64;
+
 /// Keys that its runtime cannot do without.
 const REQUIRED: [&str; 6] =
     ["pp_deg", "tp_sizes_enc", "tp_consecutive_flags", "dp_types_enc", "global_bsz", "chunks"];
@@ -61,7 +64,12 @@ pub(super) fn read(question: &Question) -> Result<Given, ReadError> {
     }
     let strategies = lists.strategies(default);
     lists.lengths(&mut draft);
-    draft.blocks = Some(division(flags, strategies.len() as u64, pp));
+    let blocks = division(flags, strategies.len() as u64, pp);
+    if flags.text("pp_division").is_some() {
+        let wanted = lists.blocks(&draft) as u64;
+        judge_division(&mut draft, &blocks, wanted);
+    }
+    draft.blocks = Some(blocks);
     let runs = LayerStrategies::of_blocks(&strategies);
     let mut given = draft.finish()?;
     apply(&mut given, runs);
@@ -122,12 +130,34 @@ fn division(flags: &FlagSet, blocks: u64, pp: u32) -> Vec<u64> {
     if flags.text("pp_division").is_some() {
         return numbers(flags, "pp_division", 1).into_iter().map(u64::from).collect();
     }
+    even_division(blocks, pp)
+}
+
+/// As its runtime deals blocks out: the last stage has what is over.
+fn even_division(blocks: u64, pp: u32) -> Vec<u64> {
     let (stages, share) = (u64::from(pp), blocks / u64::from(pp.max(1)));
     let mut counts = vec![share; pp.min(1 << 16) as usize];
     if let Some(last) = counts.last_mut() {
         *last = blocks - share * (stages - 1).min(blocks);
     }
     counts
+}
+
+/// A stated division has an entry per stage, and deals out all blocks.
+fn judge_division(draft: &mut Draft, division: &[u64], blocks: u64) {
+    let pp = draft.parallel.pp;
+    let hint = (u64::from(pp) <= blocks.min(MOST_SHOWN)).then(|| {
+        let even: Vec<String> = even_division(blocks, pp).iter().map(u64::to_string).collect();
+        format!("\"{}\" works", even.join(","))
+    });
+    let (entries, sum) = (division.len(), division.iter().sum::<u64>());
+    if entries as u64 != u64::from(pp) {
+        let message = format!("pp_division has {entries} entries, pp_deg is {pp}: one for each stage");
+        draft.break_rule("GV5", message, hint);
+    } else if sum != blocks {
+        let message = format!("pp_division adds up to {sum} blocks, the model has {blocks}");
+        draft.break_rule("GV5", message, hint);
+    }
 }
 
 /// The numbers of a list joined by commas; a wrong one is a fault of the key.
@@ -170,12 +200,17 @@ impl Lists {
         }
     }
 
+    /// Blocks of the model; of the lists where none is given.
+    fn blocks(&self, draft: &Draft) -> usize {
+        draft
+            .question
+            .model
+            .map_or(self.tp.len(), |model| model.layers.iter().filter(|layer| super::is_block(layer)).count())
+    }
+
     /// Every list that is there has as many entries as the model has blocks.
     fn lengths(&self, draft: &mut Draft) {
-        let model = draft.question.model;
-        let wanted = model.map_or(self.tp.len(), |model| {
-            model.layers.iter().filter(|layer| super::is_block(layer)).count()
-        });
+        let wanted = self.blocks(draft);
         let lists = [
             ("tp_sizes_enc", &self.tp),
             ("tp_consecutive_flags", &self.consecutive),
