@@ -155,12 +155,19 @@ impl Inputs {
         let whole = if lost.is_empty() { known.clone() } else { known.without(lost)? };
         let gpus = gpus.unwrap_or_else(|| self.cluster.gpu_count().min(whole.gpu_count()));
         let cluster = if gpus == whole.gpu_count() { whole.clone() } else { whole.resized(gpus)? };
+        let part = cluster.main().node.gpus < whole.main().node.gpus;
         let spare = whole.gpu_count() > cluster.gpu_count();
         let memory_limit_bytes = match limit {
             Some(_) => memory_limit(&cluster, &self.runtime, limit),
             None => self.memory_limit_bytes,
         };
-        Ok(Self { cluster, available: spare.then_some(whole), memory_limit_bytes, ..self })
+        // Hosts that are used in part are no choice of whole hosts.
+        let (available, whole) = if part {
+            (hosts_to_choose_from(whole.clone(), &cluster), Some(whole))
+        } else {
+            (spare.then_some(whole), None)
+        };
+        Ok(Self { cluster, available, whole, memory_limit_bytes, ..self })
     }
 }
 

@@ -170,6 +170,59 @@ fn hostile_galvatron_files_are_told_and_nothing_panics() {
 }
 
 #[test]
+fn a_division_that_does_not_fit_the_model_is_a_broken_rule() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path();
+    estimated(path);
+    assert!(meshwright(&["export", "plan.json", "--to", "galvatron", "--out", "out"], path).status.success());
+    let config = std::fs::read_to_string(path.join("out/galvatron_config.json")).expect("a file");
+    let good: Value = serde_json::from_str(&config).expect("JSON");
+    let broken = |division: &str| {
+        let mut changed = good.clone();
+        changed["pp_division"] = json!(division);
+        std::fs::write(path.join("changed.json"), changed.to_string()).expect("written");
+        let line = "check --launcher galvatron --args changed.json --world-size 64 --cluster dgx-h100 --model llama-3.1-70b --seq-len 4096 --format json";
+        let check: Value = serde_json::from_slice(&meshwright(&words(line), path).stdout).expect("a verdict");
+        check["broken_rules"].clone()
+    };
+    assert_eq!(broken("20,20,20,20"), json!([]));
+    let faults = [
+        ("20,20,20,19", "pp_division adds up to 79 blocks, the model has 80"),
+        ("20,20,20,19,1", "pp_division has 5 entries, pp_deg is 4: one for each stage"),
+    ];
+    for (division, message) in faults {
+        let rules = broken(division);
+        assert_eq!(rules[0]["id"], "GV5", "{division}: {rules}");
+        assert_eq!(rules[0]["message"], message);
+        assert_eq!(rules[0]["hint"], "\"20,20,20,20\" works");
+    }
+}
+
+/// A search of layers alike does not claim that no strategies by layer are better.
+#[test]
+fn a_certificate_says_where_only_layers_alike_were_searched() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let planned = |launcher: &str, objective: &str| {
+        let line = format!(
+            "plan --model llama-3.1-8b --cluster dgx-h100 --gpus 8 --seq-len 4096 --global-batch 16 --launcher {launcher} --objective {objective} --out {launcher}.json"
+        );
+        let output = meshwright(&words(&line), folder.path());
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let file = std::fs::read_to_string(folder.path().join(format!("{launcher}.json"))).expect("a plan");
+        let plan: Value = serde_json::from_str(&file).expect("JSON");
+        (text(&output.stdout), plan["certificate"]["layers_alike"].clone())
+    };
+    let (shown, alike) = planned("galvatron", "energy");
+    assert_eq!(alike, json!(true));
+    assert!(shown.contains("layouts with layers alike"), "{shown}");
+    assert!(shown.contains("joules a step; none with layers alike takes less than"), "{shown}");
+    for (launcher, objective) in [("galvatron", "step-time"), ("megatron", "energy")] {
+        let (shown, alike) = planned(launcher, objective);
+        assert!(alike.is_null() && !shown.contains("layers alike"), "{launcher} {objective}: {shown}");
+    }
+}
+
+#[test]
 fn hostile_strategies_in_a_plan_are_told_and_nothing_panics() {
     let folder = tempfile::tempdir().expect("a folder");
     let plan = estimated(folder.path());

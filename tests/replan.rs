@@ -115,6 +115,21 @@ fn unknown_hosts_all_hosts_and_other_models_are_refused() {
     assert!(refused(&["plan", "--horizon", "5"]).contains("--from"));
 }
 
+/// A part of a node is planned as it is where the inputs are named.
+#[test]
+fn a_plan_can_shrink_to_a_part_of_a_node() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let plan =
+        |args: &[&str]| json(&meshwright(&[&["plan"], args, &["--format", "json"]].concat(), folder.path()));
+    plan(&[&JOB[..], &["--gpus", "8", "--out", "eight.json"]].concat());
+    let named = plan(&[&JOB[..], &["--gpus", "4", "--from", "eight.json"]].concat());
+    let again = plan(&["--gpus", "4", "--from", "eight.json"]);
+    assert_eq!(again["placement"]["ranks"].as_array().unwrap().len(), 4);
+    for key in ["parallel", "stages", "step_time_seconds", "placement", "replan"] {
+        assert_eq!(again[key], named[key], "{key}");
+    }
+}
+
 #[test]
 fn hosts_that_were_left_out_stay_known_and_step_in() {
     let folder = planned();
