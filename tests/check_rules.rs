@@ -94,6 +94,22 @@ const BREAKS: &[(&str, &str, &str)] = &[
         EXPERTS,
         "NVTE_CPU_OFFLOAD_V1=1 --fine-grained-activation-offloading --offload-modules moe_act --recompute-granularity selective --recompute-modules moe",
     ),
+    ("R5", DENSE, "NVTE_CPU_OFFLOAD_V1=0 --fine-grained-activation-offloading --offload-modules qkv_linear"),
+    (
+        "R5",
+        DENSE,
+        "--fine-grained-activation-offloading --offload-modules qkv_linear --activation-offload-fraction 2",
+    ),
+    (
+        "R5",
+        DENSE,
+        "--fine-grained-activation-offloading --offload-modules qkv_linear --activation-offload-fraction -1",
+    ),
+    (
+        "R5",
+        DENSE,
+        "--fine-grained-activation-offloading --offload-modules qkv_linear --fine-grained-offloading-max-inflight-offloads -5",
+    ),
     (
         "R7",
         DENSE,
@@ -207,6 +223,25 @@ fn hints_work() {
         assert!(rule.hint.as_ref().is_some_and(|hint| hint.contains(value)), "{id}: {:?}", rule.hint);
         assert!(verdict(&format!("{DENSE} {repair}"), 128).valid, "{repair}");
     }
+}
+
+/// A variable that the flags do not show is assumed; a hint names only what is wrong.
+#[test]
+fn modules_in_host_memory_need_nothing_that_flags_cannot_show() {
+    let offload = "--fine-grained-activation-offloading --offload-modules";
+    for (modules, word) in [
+        ("qkv_linear", "NVTE_CPU_OFFLOAD_V1=1"),
+        ("qkv_linear --activation-offload-fraction 0", "--activation-offload-fraction"),
+        ("qkv_linear --fine-grained-offloading-max-inflight-offloads 0", "--fine-grained-offloading"),
+        ("core_attn --recompute-granularity selective", "core_attn is recomputed"),
+    ] {
+        let text = format!("{DENSE} {offload} {modules}");
+        let assumed = given(&text, 128).assumed.join("\n");
+        assert!(verdict(&text, 128).valid && assumed.contains(word), "{modules}: {assumed}");
+    }
+    let broken = verdict(&format!("NVTE_CPU_OFFLOAD_V1=0 {DENSE} {offload} qkv_linear"), 128).broken_rules;
+    let hints: Vec<&str> = broken.iter().filter_map(|rule| rule.hint.as_deref()).collect();
+    assert_eq!(hints, ["set NVTE_CPU_OFFLOAD_V1=1"]);
 }
 
 #[test]

@@ -72,6 +72,15 @@ fn of_flags(args: &EstimateArgs) -> Result<Plan, AppError> {
         Some(Offload::Never) | None => {}
     }
     let (parallel, stages) = args.layout.resolve(&inputs, args.inputs.gpus)?;
+    if args.inputs.offload == Some(Offload::Never) && parallel.recompute.is_moving() {
+        return Err(AppError::usage(
+            format!(
+                "--recompute {} contradicts --offload never: it moves activations to host memory",
+                parallel.recompute
+            ),
+            "drop --offload never, or the modules after offload:",
+        ));
+    }
     if args.inputs.gpus.is_none() {
         inputs.cluster = inputs.cluster.resized(parallel.world_size())?;
     }

@@ -18,6 +18,7 @@ use crate::{Answer, Wishes};
 use clap::Args;
 use cluster_profiles::{Seconds, quantity};
 use solver::pareto::Trade;
+use solver::term::Field;
 use solver::{Constraints, Objective};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -251,6 +252,14 @@ impl PlanArgs {
             hint = Some(error.hint());
             Constraints::default()
         });
+        if self.inputs.offload == Some(Offload::Never) {
+            let fixed = constraints.fixed_names(Field::Recompute);
+            faults.extend(fixed.into_iter().filter(|name| name.contains("offload")).map(|name| {
+                format!(
+                    "--fix recompute={name} contradicts --offload never: it moves activations to host memory"
+                )
+            }));
+        }
         if self.pareto.is_some() && objective != Objective::StepTime {
             faults.push(format!("--pareto trades step time, not --objective {}", self.objective));
         }

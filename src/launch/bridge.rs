@@ -177,6 +177,9 @@ const DECIDED: &[&str] = &[
     "--optimizer-offload-fraction",
 ];
 
+/// What a switch takes; what is on stands empty.
+const SWITCH_VALUES: &[&str] = &["", "false", "False", "0", "1"];
+
 fn field(flag: &Flag) -> Option<(String, String)> {
     if !DECIDED.contains(&flag.name) {
         return None;
@@ -255,5 +258,18 @@ fn flags(document: &Document) -> FlagSet {
         let half = flags.get("--mixed-precision").is_some_and(|recipe| recipe.starts_with("fp16"));
         flags.insert(if half { "--fp16" } else { "--bf16" }.to_owned(), String::new());
     }
-    FlagSet::new(flags, variables)
+    let flags = FlagSet::new(flags, variables);
+    refuse_strange_switches(&flags);
+    flags
+}
+
+/// Notes switches of a plan's that are neither on nor off.
+fn refuse_strange_switches(flags: &FlagSet) {
+    let fields = FIELDS.iter().chain(LAYOUT).map(|(flag, _)| *flag);
+    let is_switch = |flag: &str| megatron::flag_list::known(flag).is_some_and(|known| known.words == "0");
+    for flag in fields.filter(|flag| is_switch(flag)) {
+        if let Some(value) = flags.text(flag).filter(|value| !SWITCH_VALUES.contains(value)) {
+            flags.fault(flag, value, "True or False");
+        }
+    }
 }

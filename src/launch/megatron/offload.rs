@@ -12,7 +12,7 @@ pub const MODULES: &str = "--offload-modules";
 /// Copies of a module's name under way before the computation waits.
 pub const UNDER_WAY: &str = "--fine-grained-offloading-max-inflight-offloads";
 /// The share of a stage's modules that are moved.
-const FRACTION: &str = "--activation-offload-fraction";
+pub const FRACTION: &str = "--activation-offload-fraction";
 /// Bytes that every pipeline rank moves less than the one before, in its first microbatches.
 const DELTA: &str = "--delta-offload-bytes-across-pp-ranks";
 
@@ -82,18 +82,40 @@ fn percent(flags: &FlagSet) -> Result<u8, &'static str> {
 }
 
 /// What is taken of these flags that they do not say.
-pub fn assumed(flags: &FlagSet, choice: Option<ModuleChoice>) -> Option<String> {
+pub fn assumed(flags: &FlagSet, choice: Option<ModuleChoice>) -> Vec<String> {
     if !flags.has(SWITCH) {
-        return None;
+        return Vec::new();
+    }
+    let mut assumed = Vec::new();
+    let (name, value) = VARIABLE;
+    if flags.variable(name).is_none() {
+        assumed.push(format!("{name}={value} in the environment, which the flags do not show: set it"));
+    }
+    if idles(flags) {
+        assumed.push("core_attn and attn_proj not in host memory: core_attn is recomputed".to_owned());
     }
     match (choice, percent(flags)) {
         (_, Err(flag)) => {
-            Some(format!("no activations in host memory: {flag} moves a part that is not predicted"))
+            assumed.push(format!("no activations in host memory: {flag} moves a part that is not predicted"))
         }
-        (None, Ok(_)) => Some(format!("no activations in host memory: nothing of {MODULES} is predicted")),
+        (None, Ok(_)) => {
+            assumed.push(format!("no activations in host memory: nothing of {MODULES} is predicted"));
+        }
         (Some(_), Ok(_)) if flags.text(UNDER_WAY) != Some("1") => {
-            Some(format!("{UNDER_WAY} 1: without it slow copies pile up in GPU memory"))
+            assumed.push(format!("{UNDER_WAY} 1: without it slow copies pile up in GPU memory"));
         }
-        _ => None,
+        _ => {}
     }
+    assumed
+}
+
+/// Whether the core attention is to be moved and is repeated, so that nothing of it is kept.
+fn idles(flags: &FlagSet) -> bool {
+    let selective = match flags.text("--recompute-granularity") {
+        None => flags.has("--recompute-activations"),
+        Some(granularity) => granularity == "selective",
+    };
+    let repeated = flags.words("--recompute-modules");
+    let core = Module::CoreAttn.name();
+    selective && (repeated.is_empty() || repeated.contains(&core)) && flags.words(MODULES).contains(&core)
 }
