@@ -234,6 +234,8 @@ fn broken_configurations_are_refused_alike() {
         let changed = patched(main_file(launcher), &files[main_file(launcher)], &line["change"]);
         let mut set = variables(plan, launcher);
         set.extend(line["variables"].as_object().cloned().unwrap_or_default());
+        // The parsers' environment is whole: what it lacks is not set, which reads as 0.
+        set.entry("NVTE_CPU_OFFLOAD_V1").or_insert_with(|| "0".into());
         let world_size = line["world_size"].as_u64().unwrap_or(plan.parallel.world_size());
         let broken = ours(plan, launcher, &changed, world_size, &set);
         let on_purpose = |rule: &String| STRICTER.iter().any(|(name, id, _)| *name == launcher && id == rule);
