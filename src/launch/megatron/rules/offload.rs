@@ -1,4 +1,5 @@
-//! Modules in host memory (`TransformerConfig.__post_init__`).
+//! Modules in host memory (`TransformerConfig.__post_init__`). Megatron-LM checks the numbers only with CUDA graphs of a full iteration;
+//! a share outside 0 to 1 and a negative number of copies mean nothing, so they are refused always.
 
 use super::super::offload::{FRACTION, MODULES, SWITCH, UNDER_WAY, VARIABLE};
 use super::{FlagFacts, FlagRule, fault, say};
