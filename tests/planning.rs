@@ -199,7 +199,8 @@ fn limits_that_no_gpu_has_and_prices_that_are_missing_are_said() {
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && said.contains("--memory-limit is 200.0 GiB"), "{said}");
     // What a plan may hold is what it was asked for, above the usual margin too.
-    let most = "plan --model llama-3.1-8b --cluster dgx-h100 --gpus 8 --seq-len 8192 --global-batch 64 --top 1";
+    let most =
+        "plan --model llama-3.1-8b --cluster dgx-h100 --gpus 8 --seq-len 8192 --global-batch 64 --top 1";
     let output = meshwright(folder.path(), &format!("{most} --memory-limit 79GiB --format json"));
     let plan: serde_json::Value = serde_json::from_slice(&output.stdout).expect("a plan");
     assert_eq!(plan["fits"], true);
