@@ -241,3 +241,18 @@ fn read_beside(profile: &Path, relative: &str) -> Result<String, String> {
     let folder = profile.parent().unwrap_or(Path::new("."));
     files::read_text(&folder.join(relative)).map_err(|error| error.to_string())
 }
+
+/// Reads a share of something, at most `most`: `1%` or `0.01`.
+///
+/// # Errors
+/// What is expected instead.
+pub fn share(text: &str, most: f64) -> Result<f64, String> {
+    let (number, of) = text.trim().strip_suffix('%').map_or((text, 1.0), |number| (number, 100.0));
+    let share = number.trim().parse::<f64>().ok().map(|number| number / of);
+    share
+        .filter(|share| (0.0..=most).contains(share))
+        .ok_or_else(|| format!("expected 0 to {}%, such as 1% or 0.01", most * 100.0))
+}
+
+/// The largest gap that a search may leave.
+pub const MOST_GAP: f64 = 0.5;

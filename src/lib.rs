@@ -39,6 +39,7 @@ pub mod cli;
 pub mod error;
 mod files;
 pub mod fit;
+pub mod host_memory;
 pub mod inputs;
 pub mod launch;
 pub mod layered;

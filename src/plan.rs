@@ -11,7 +11,7 @@ use crate::replan::Replan;
 use cluster_profiles::Cluster;
 use cost_models::grid::{self, Coordinates};
 use cost_models::layerwise::LayerStrategies;
-use cost_models::{Estimate, ParallelConfig, RankOrder, StageMap, TrainingRun};
+use cost_models::{Estimate, ParallelConfig, RankOrder, Stage, StageMap, TrainingRun};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeSet;
@@ -260,6 +260,14 @@ impl Plan {
                 .push(format!("the degrees multiply to {ranks:.0} ranks, at most {MOST_RANKS} are planned"));
         }
         faults
+    }
+
+    /// Number of blocks of every stage, in forward order.
+    #[must_use]
+    pub fn blocks_by_stage(&self) -> Vec<usize> {
+        let blocks: Vec<usize> = self.inputs.model.blocks().map(|(index, _)| index).collect();
+        let count = |stage: &Stage| blocks.iter().filter(|index| stage.layer_range().contains(index)).count();
+        self.stages.0.iter().map(count).collect()
     }
 
     /// What the prediction depends on.

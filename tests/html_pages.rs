@@ -7,7 +7,7 @@ mod study;
 use std::path::Path;
 use study::{done, folder, meshwright, write};
 
-const VOID: [&str; 6] = ["meta", "link", "br", "hr", "img", "input"];
+const VOID: [&str; 7] = ["meta", "link", "br", "hr", "img", "input", "wbr"];
 
 /// Checks that tags are closed in order and attributes quoted, and that nothing is fetched.
 fn check_page(page: &str) {
@@ -168,4 +168,56 @@ fn sixteen_thousand_ranks_are_a_small_page() {
     check_page(&page);
     assert!(page.len() < 1_000_000, "{} bytes", page.len());
     assert!(page.contains("16,384 ranks"));
+}
+
+/// A page of a plan, and the plan.
+fn page_of(arguments: &str, folder: &Path) -> (String, serde_json::Value) {
+    let arguments: Vec<&str> = arguments.split_whitespace().collect();
+    let output = meshwright(&[&arguments[..], &["--html", "page.html", "--format", "json"]].concat(), folder);
+    let page = read(folder, "page.html");
+    check_page(&page);
+    (page, serde_json::from_slice(&output.stdout).expect("a document"))
+}
+
+#[test]
+fn what_leaves_the_gpus_is_shown_against_the_memory_of_the_hosts() {
+    let folder = folder();
+    let inputs = "--model llama-3.1-8b --seq-len 8192 --global-batch 64 --top 1";
+    let moved =
+        format!("plan {inputs} --cluster gb200-nvl72 --gpus 8 --memory-limit 22GiB --fix pp=2 --offload any");
+    let (page, plan) = page_of(&moved, folder.path());
+    assert!(page.contains("Memory of hosts") && page.contains("not known"), "the profile states no memory");
+    let gib = |bytes: f64| bytes / f64::from(1 << 30);
+    let hosts = plan["placement"]["hosts"].as_array().expect("hosts").len();
+    for host in 0..hosts {
+        let ranks = plan["placement"]["ranks"].as_array().expect("ranks").iter();
+        let ranks = ranks
+            .filter(|rank| rank["host"] == host)
+            .map(|rank| rank["pp"].as_u64().expect("a rank") as usize);
+        let bytes = |rank: usize| plan["memory"][rank]["host_bytes"].as_f64().unwrap_or(0.0);
+        assert!(page.contains(&format!("<td>{:.1}</td>", gib(ranks.map(bytes).sum()))), "host {host}");
+    }
+    let state = format!("plan {inputs} --cluster dgx-h100 --gpus 8 --offload optimizer");
+    let (page, plan) = page_of(&state, folder.path());
+    // Twelve bytes of a parameter leave the GPUs: master weights and two moments.
+    let bytes = plan["parameters_total"].as_f64().expect("parameters") * 12.0;
+    assert!(page.contains(&format!("<td>{:.1}</td>", gib(bytes))), "{}", gib(bytes));
+    assert!(page.contains("memory of a host 1862.6 GiB") && !page.contains("A host has less memory"));
+    let (page, _) = page_of(&format!("plan {inputs} --cluster dgx-h100 --gpus 8"), folder.path());
+    assert!(!page.contains("Memory of hosts"));
+}
+
+#[test]
+fn no_plan_is_a_page_that_says_why() {
+    let folder = folder();
+    let line = "plan --model llama-3.1-70b --cluster dgx-h100 --gpus 8 --seq-len 8192 --global-batch 64 --offload never";
+    let (page, document) = page_of(line, folder.path());
+    let why = &document["infeasible"];
+    assert!(page.contains("No plan: ") && page.contains(why["reason"].as_str().expect("words")));
+    let change = why["nearest"][0]["change"].as_str().expect("a change");
+    assert!(page.contains(change), "{change}");
+    let number = |path: &str| why.pointer(path).and_then(serde_json::Value::as_f64).expect("a number");
+    let (peak, limit) = (number("/leanest/memory/peak_bytes"), number("/leanest/limit_bytes"));
+    assert_eq!(peak - limit, number("/shortfall_bytes"));
+    assert!(peak > limit && page.contains(&format!("{:.1} GiB", (peak - limit) / f64::from(1 << 30))));
 }

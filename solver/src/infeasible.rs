@@ -14,6 +14,7 @@ use crate::units::Units;
 use cluster_profiles::Bytes;
 use cost_models::memory::rank_memory;
 use cost_models::rules::ENGINES;
+use cost_models::sites::rank_limits;
 use cost_models::{Optimizer, ParallelConfig, RankMemory, Recompute, Runtime, Workload};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -44,13 +45,22 @@ pub struct Change {
     pub parallel: ParallelConfig,
 }
 
-/// The layout that needs least memory, and its fullest rank.
+/// The layout that lacks least memory, and the rank that lacks most of it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Leanest {
     /// Its degrees.
     pub parallel: ParallelConfig,
-    /// The memory of its fullest rank.
+    /// The memory of that rank.
     pub memory: RankMemory,
+    /// The most its GPUs may hold.
+    pub limit_bytes: Bytes,
+}
+
+impl Leanest {
+    /// Bytes above the limit; negative where it fits.
+    fn lacks(&self) -> Bytes {
+        self.memory.peak_bytes - self.limit_bytes
+    }
 }
 
 /// Smaller numbers of GPUs that are tried.
@@ -82,6 +92,23 @@ pub fn contradicted(problem: &Problem, contradictions: &[String], patience: Pati
     }
 }
 
+/// Explains a problem on GPUs of several kinds without a plan: `parts` are the sets of kinds, all together first.
+#[must_use]
+pub(crate) fn explain_mixed(problem: &Problem, parts: &[Problem], patience: Patience) -> Option<Infeasible> {
+    let lean = parts.iter().filter_map(|part| Some((part, leanest(part)?)));
+    let mut lean: Vec<(&Problem, Leanest)> = lean.collect();
+    lean.sort_by(|(_, a), (_, b)| a.lacks().get().total_cmp(&b.lacks().get()));
+    let kind = lean.iter().find(|(part, _)| part.cluster.is_homogeneous());
+    let changes = kind.map_or_else(Vec::new, |(part, _)| {
+        let alone = Problem { nearest: problem.nearest, ..(*part).clone() };
+        let changes = nearest(&alone, patience).into_iter();
+        let gpu = &part.cluster.gpu().title;
+        changes.map(|one| Change { change: format!("{}, on {gpu} alone", one.change), ..one }).collect()
+    });
+    let (part, leanest) = lean.into_iter().next()?;
+    Some(too_large(part, leanest, changes))
+}
+
 fn too_large(problem: &Problem, leanest: Leanest, nearest: Vec<Change>) -> Infeasible {
     let memory = &leanest.memory;
     let (term, bytes) = memory
@@ -89,17 +116,17 @@ fn too_large(problem: &Problem, leanest: Leanest, nearest: Vec<Change>) -> Infea
         .into_iter()
         .max_by(|a, b| a.1.get().total_cmp(&b.1.get()))
         .unwrap_or(("parameters", Bytes::ZERO));
-    let limit = problem.limit();
     let offloaded = problem.runtime.memory.state.optimizer_offload >= 1.0;
     let reason = format!(
-        "the leanest layout{} needs {:.1} GiB on pipeline rank {}, {:.1} GiB of it {term}; the limit is {:.1} GiB",
+        "the leanest layout on {} GPUs{} needs {:.1} GiB on pipeline rank {}, {:.1} GiB of it {term}; the limit is {:.1} GiB",
+        problem.cluster.gpu_count(),
         if offloaded { ", the optimizer's state in host memory," } else { "" },
         memory.peak_bytes.as_gib(),
         memory.rank,
         bytes.as_gib(),
-        limit.as_gib()
+        leanest.limit_bytes.as_gib()
     );
-    let shortfall = (memory.peak_bytes - limit).max(Bytes::ZERO);
+    let shortfall = leanest.lacks().max(Bytes::ZERO);
     Infeasible {
         binding_term: term.to_owned(),
         shortfall_bytes: shortfall,
@@ -125,7 +152,7 @@ fn illegal(problem: &Problem, pruned: &Pruned, nearest: Vec<Change>) -> Infeasib
     Infeasible { binding_term: rule.to_owned(), shortfall_bytes: Bytes::ZERO, reason, leanest: None, nearest }
 }
 
-/// The legal layout with the smallest peak among those with even stages, the smallest micro batch, everything recomputed
+/// The legal layout that lacks least memory, or has most to spare, among those with even stages, the smallest micro batch, everything recomputed
 /// and all state sharded as far as may be.
 #[must_use]
 pub fn leanest(problem: &Problem) -> Option<Leanest> {
@@ -140,7 +167,7 @@ pub fn leanest(problem: &Problem) -> Option<Leanest> {
     let peaks: Vec<Option<Leanest>> =
         smallest.par_iter().map(|mesh| leanest_of(problem, &units, &space, mesh)).collect();
     let lean = peaks.into_iter().flatten();
-    lean.min_by(|a, b| a.memory.peak_bytes.get().total_cmp(&b.memory.peak_bytes.get()))
+    lean.min_by(|a, b| a.lacks().get().total_cmp(&b.lacks().get()))
 }
 
 fn leanest_of(problem: &Problem, units: &Units, space: &SearchSpace, mesh: &Mesh) -> Option<Leanest> {
@@ -160,9 +187,11 @@ fn leanest_of(problem: &Problem, units: &Units, space: &SearchSpace, mesh: &Mesh
     let placement = pipeline.schedule.kind.definition().placement;
     let ends = even_ends(units, (mesh.pp * pipeline.vpp) as usize);
     let stages = stage_map(units, &parallel, placement, &ends);
-    let ranks = rank_memory(&run_of(problem, &parallel, &stages)).ok()?;
-    let memory = ranks.into_iter().max_by(|a, b| a.peak_bytes.get().total_cmp(&b.peak_bytes.get()))?;
-    Some(Leanest { parallel, memory })
+    let run = run_of(problem, &parallel, &stages);
+    let ranks = rank_memory(&run).ok()?.into_iter().zip(rank_limits(&run, problem.limit()));
+    let ranks =
+        ranks.map(|(memory, limit_bytes)| Leanest { parallel: parallel.clone(), memory, limit_bytes });
+    ranks.max_by(|a, b| a.lacks().get().total_cmp(&b.lacks().get()))
 }
 
 /// Changes of one input, each the smallest of its kind that gives a plan.
@@ -186,7 +215,7 @@ pub(crate) fn tried(problem: &Problem, change: String, patience: Patience) -> Op
     if patience.is_over() {
         return None;
     }
-    let fits = leanest(problem).is_some_and(|lean| lean.memory.peak_bytes <= problem.limit());
+    let fits = leanest(problem).is_some_and(|lean| lean.lacks() <= Bytes::ZERO);
     let best = fits.then(|| best_of(problem, patience))??;
     Some(Change { change, parallel: best.parallel })
 }

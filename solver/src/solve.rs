@@ -48,10 +48,15 @@ pub fn solve(problem: &Problem, observer: &dyn Observer) -> Result<Outcome, Prob
 /// The best layout on hosts that all reach each other.
 fn solve_connected(problem: &Problem, observer: &dyn Observer) -> Result<Outcome, ProblemError> {
     let mut outcome = solve_on_hosts(problem, observer)?;
-    if let Outcome::Solved(solution) = &mut outcome {
-        let hosts = problem.available.unwrap_or(problem.cluster);
-        let by_layer = hosts.is_homogeneous() && hosts.is_even() && layerwise::applies(problem);
-        solution.certificate.layers_alike = engine(&problem.runtime.name).layerwise && !by_layer;
+    let hosts = problem.available.unwrap_or(problem.cluster);
+    let by_layer = hosts.is_homogeneous() && hosts.is_even() && layerwise::applies(problem);
+    let alike = engine(&problem.runtime.name).layerwise && !by_layer;
+    match &mut outcome {
+        Outcome::Solved(solution) => solution.certificate.layers_alike = alike,
+        Outcome::Infeasible(why) if alike => {
+            why.reason.push_str("; only layouts with layers alike were searched")
+        }
+        _ => (),
     }
     Ok(outcome)
 }

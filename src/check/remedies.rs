@@ -104,7 +104,7 @@ fn remedy(
     let after = cost_models::estimate(&run).ok()?;
     let (was, is) = (heaviest(&before.memory).peak_bytes, heaviest(&after.memory).peak_bytes);
     let step = after.step_time_seconds;
-    let axes = crate::report::explain::axes(old.parallel, &parallel);
+    let axes = crate::report::difference::axes(old.parallel, &parallel);
     let change = axes.iter().map(|axis| format!("{} {} -> {}", axis.name, axis.first, axis.second));
     let fits = tightest(&run, &after, subject.memory_limit).left() >= Bytes::ZERO;
     Some(Remedy {

@@ -4,7 +4,7 @@ use super::{Ending, Format, output};
 use crate::error::AppError;
 use crate::files;
 use crate::plan::Plan;
-use crate::report::explain;
+use crate::report::{difference, explain};
 use clap::Args;
 use std::path::{Path, PathBuf};
 
@@ -31,8 +31,8 @@ pub fn run(args: &ExplainArgs) -> Result<Ending, AppError> {
     let text = match (&args.other, args.format) {
         (None, Format::Human) => explain::text(&plan),
         (None, Format::Json) => output::json(&explain::document(&plan))?,
-        (Some(other), Format::Human) => explain::difference_text(&plan, &read(other)?),
-        (Some(other), Format::Json) => output::json(&explain::difference(&plan, &read(other)?))?,
+        (Some(other), Format::Human) => difference::text(&plan, &read(other)?),
+        (Some(other), Format::Json) => output::json(&difference::difference(&plan, &read(other)?))?,
     };
     output::say(&text);
     Ok(Ending::Done)

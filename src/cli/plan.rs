@@ -5,7 +5,7 @@ use super::progress::Bar;
 use super::{Ending, Format, output};
 use crate::error::AppError;
 use crate::files;
-use crate::inputs::Inputs;
+use crate::inputs::{self, Inputs, MOST_GAP};
 use crate::launch::{self, Launcher};
 use crate::limits;
 use crate::offload::Offload;
@@ -68,7 +68,7 @@ pub struct PlanArgs {
     /// Write the plan to a file.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// Write a page about the plan.
+    /// Write a page about the plan, or why there is none.
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
     /// How to print the answer.
@@ -82,10 +82,7 @@ fn parse_seconds(text: &str) -> Result<Seconds, String> {
 
 /// A relative gap: `1%` or `0.01`.
 fn parse_gap(text: &str) -> Result<f64, String> {
-    let (number, unit) = text.strip_suffix('%').map_or((text, 1.0), |number| (number, 0.01));
-    let gap = number.trim().parse::<f64>().ok().map(|number| number * unit);
-    gap.filter(|gap| (0.0..=0.5).contains(gap))
-        .ok_or_else(|| "expected 0 to 50%, such as 1% or 0.01".to_owned())
+    inputs::share(text, MOST_GAP)
 }
 
 fn parse_trade(text: &str) -> Result<Trade, String> {
@@ -114,6 +111,7 @@ pub fn run(args: &PlanArgs) -> Result<Ending, AppError> {
             return report_front(args, &front, trade);
         }
     }
+    let asked = args.html.is_some().then(|| inputs.clone());
     let answer = if request.is_empty() {
         crate::plan(inputs, &wishes, &bar)
     } else {
@@ -124,6 +122,9 @@ pub fn run(args: &PlanArgs) -> Result<Ending, AppError> {
     match answer?? {
         Answer::Plan(plan) => report(args, &plan),
         Answer::Infeasible(infeasible) => {
+            if let (Some(path), Some(inputs)) = (&args.html, &asked) {
+                files::write_text(path, &html::infeasible(&infeasible, inputs))?;
+            }
             match args.format {
                 Format::Human => output::complain(&infeasible::text(&infeasible)),
                 Format::Json => output::say(&output::json(&infeasible::document(&infeasible))?),

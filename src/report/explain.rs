@@ -1,13 +1,11 @@
 //! Why a plan is what it is: where the step goes, what fills the memory, what lost, what it rests on.
 
-use super::number::{gib, seconds, signed, significant};
-use super::rank_order::{self, OrderCost, order_cost};
-use super::summary::{degrees, heaviest, strategies};
+use super::layout::{degrees, particulars};
+use super::number::{gib, seconds, signed};
 use crate::plan::Plan;
-use crate::replan::{Moved, movement};
 use crate::room::tightest;
 use cluster_profiles::{Bytes, Seconds};
-use cost_models::{Assumption, ParallelConfig};
+use cost_models::Assumption;
 use serde::Serialize;
 use std::fmt::Write;
 
@@ -37,35 +35,6 @@ pub struct Share {
     pub amount: f64,
     /// Its share of the whole.
     pub share: f64,
-}
-
-/// One difference between two plans.
-#[derive(Debug, Serialize)]
-pub struct Difference {
-    /// Axis, kind of time or term of memory.
-    pub name: String,
-    /// In the first plan.
-    pub first: String,
-    /// In the second plan.
-    pub second: String,
-}
-
-/// What sets two plans apart.
-#[derive(Debug, Serialize)]
-pub struct Differences {
-    /// Axes that differ.
-    pub parallel: Vec<Difference>,
-    /// Step time of the second over that of the first, less one.
-    pub slower: f64,
-    /// What the order of the ranks alone costs, where they differ in it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub rank_order: Option<OrderCost>,
-    /// Seconds by kind: second less first, largest change first.
-    pub time: Vec<(&'static str, Seconds)>,
-    /// Bytes by term on the heaviest rank: second less first, largest change first.
-    pub memory: Vec<(&'static str, Bytes)>,
-    /// What moves from the first to the second, where both train the same model.
-    pub moved: Option<Moved>,
 }
 
 fn shares(parts: impl IntoIterator<Item = (&'static str, f64)>) -> Vec<Share> {
@@ -99,7 +68,9 @@ pub fn document(plan: &Plan) -> Explanation {
 #[must_use]
 pub fn text(plan: &Plan) -> String {
     let explanation = document(plan);
-    let lines = format!("{}{}", strategies(plan), super::shares::lines(plan));
+    let mut lines: String =
+        particulars(plan).iter().map(|(what, how)| format!("  {what:<7} {how}\n")).collect();
+    lines.push_str(&super::shares::lines(plan));
     let mut out = format!("{}\n{lines}\n", degrees(&plan.parallel));
     let _ = writeln!(out, "Step of {}:", seconds(plan.estimate.step_time_seconds));
     for part in &explanation.time {
@@ -162,122 +133,6 @@ fn proof(plan: &Plan) -> String {
     }
     for (rule, count) in &certificate.pruned {
         let _ = writeln!(out, "  {:>14}  excluded by {rule}", super::number::grouped(*count));
-    }
-    out
-}
-
-/// What sets `second` apart from `first`.
-#[must_use]
-pub fn difference(first: &Plan, second: &Plan) -> Differences {
-    let times = first.estimate.time_seconds.parts().into_iter().zip(second.estimate.time_seconds.parts());
-    let mut time: Vec<(&'static str, Seconds)> = times.map(|((name, a), (_, b))| (name, b - a)).collect();
-    time.sort_by(|a, b| b.1.get().abs().total_cmp(&a.1.get().abs()));
-    let (a, b) = (heaviest(&first.estimate.memory), heaviest(&second.estimate.memory));
-    let mut memory: Vec<(&'static str, Bytes)> =
-        a.terms().into_iter().zip(b.terms()).map(|((name, a), (_, b))| (name, b - a)).collect();
-    memory.sort_by(|a, b| b.1.get().abs().total_cmp(&a.1.get().abs()));
-    Differences {
-        parallel: all_axes(first, second),
-        slower: second.estimate.step_time_seconds / first.estimate.step_time_seconds - 1.0,
-        rank_order: order_cost(first, second),
-        time,
-        memory,
-        moved: moved(first, second),
-    }
-}
-
-/// Hosts that the second plan does not know of are gone.
-fn moved(first: &Plan, second: &Plan) -> Option<Moved> {
-    let by_layer = first.layer_strategies.is_some() || second.layer_strategies.is_some();
-    if by_layer || first.inputs.model.layers != second.inputs.model.layers {
-        return None;
-    }
-    let place = &second.placement;
-    let stays = |host: &String| place.hosts.contains(host) || place.spare.contains(host);
-    let lost: Vec<String> = first.placement.hosts.iter().filter(|host| !stays(host)).cloned().collect();
-    Some(movement(first, second, &lost))
-}
-
-/// The axes of two plans that differ, the strategies of their blocks with them.
-fn all_axes(first: &Plan, second: &Plan) -> Vec<Difference> {
-    let mut axes = axes(&first.parallel, &second.parallel);
-    let text = |plan: &Plan| plan.layer_strategies.as_ref().map_or("alike".to_owned(), ToString::to_string);
-    let (first, second) = (text(first), text(second));
-    if first != second {
-        axes.push(Difference { name: "layer_strategies".to_owned(), first, second });
-    }
-    axes
-}
-
-/// The axes of two layouts that differ.
-#[must_use]
-pub fn axes(first: &ParallelConfig, second: &ParallelConfig) -> Vec<Difference> {
-    let values = |parallel: &ParallelConfig| match serde_json::to_value(parallel) {
-        Ok(serde_json::Value::Object(mut map)) => {
-            map.insert("rank_order".to_owned(), parallel.rank_order.name().into());
-            map
-        }
-        _ => serde_json::Map::new(),
-    };
-    let (first, second) = (values(first), values(second));
-    let plain = |value: Option<&serde_json::Value>| match value {
-        Some(serde_json::Value::String(text)) => text.clone(),
-        Some(serde_json::Value::Array(list)) => records(list),
-        Some(value) => value.to_string(),
-        None => String::new(),
-    };
-    let only_second = second.keys().filter(|name| !first.contains_key(*name));
-    first
-        .keys()
-        .chain(only_second)
-        .filter(|name| first.get(*name) != second.get(*name))
-        .map(|name| Difference {
-            name: name.clone(),
-            first: plain(first.get(name)),
-            second: plain(second.get(name)),
-        })
-        .collect()
-}
-
-/// A list of records as the values of each.
-fn records(list: &[serde_json::Value]) -> String {
-    let record = |value: &serde_json::Value| {
-        let values = value.as_object().into_iter().flat_map(|map| map.values());
-        values.map(|value| value.to_string().trim_matches('"').to_owned()).collect::<Vec<_>>().join(" ")
-    };
-    list.iter().map(record).collect::<Vec<_>>().join(", ")
-}
-
-/// What sets two plans apart, for people.
-#[must_use]
-pub fn difference_text(first: &Plan, second: &Plan) -> String {
-    let differences = difference(first, second);
-    let mut out = format!(
-        "first   {}  {}\nsecond  {}  {}\n\n",
-        seconds(first.estimate.step_time_seconds),
-        degrees(&first.parallel),
-        seconds(second.estimate.step_time_seconds),
-        degrees(&second.parallel)
-    );
-    let verdict = if differences.slower > 0.0 { "slower" } else { "faster" };
-    let _ = writeln!(out, "The second is {} % {verdict}.", significant(differences.slower.abs() * 100.0));
-    for axis in &differences.parallel {
-        let _ = writeln!(out, "  {:<18} {} -> {}", axis.name, axis.first, axis.second);
-    }
-    out.extend(differences.rank_order.as_ref().map(rank_order::line));
-    out.push_str("\nTime, second less first:\n");
-    for (name, time) in differences.time.iter().filter(|(_, time)| time.get() != 0.0) {
-        let sign = if time.get() < 0.0 { '-' } else { '+' };
-        let _ =
-            writeln!(out, "  {:<14} {sign}{}", name.replace('_', " "), seconds(Seconds(time.get().abs())));
-    }
-    out.push_str("\nMemory of the heaviest rank, second less first:\n");
-    for (name, bytes) in differences.memory.iter().filter(|(_, bytes)| bytes.get() != 0.0) {
-        let _ = writeln!(out, "  {:<14} {:+.1} GiB", name, bytes.as_gib());
-    }
-    if let Some(moved) = &differences.moved {
-        let _ =
-            write!(out, "\nMoving from the first to the second:\n  {}\n", super::hosts::moved_line(moved));
     }
     out
 }

@@ -1,7 +1,7 @@
 //! Why nothing fits, and what would.
 
+use super::layout::degrees;
 use super::number::gib;
-use super::summary::degrees;
 use serde_json::{Value, json};
 use solver::Infeasible;
 use std::fmt::Write;

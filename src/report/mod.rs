@@ -1,10 +1,12 @@
 //! What people read: the plan in a terminal, tables, timelines, pages.
 
 pub mod check;
+pub mod difference;
 pub mod explain;
 pub mod hosts;
 pub mod html;
 pub mod infeasible;
+pub mod layout;
 pub mod number;
 pub mod pareto;
 pub mod profile;

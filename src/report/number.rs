@@ -2,6 +2,9 @@
 
 use cluster_profiles::{Bytes, Seconds};
 
+/// Seconds of a year.
+const YEAR: f64 = 365.25 * 86_400.0;
+
 /// `1234567` as `1,234,567`.
 #[must_use]
 pub fn grouped(value: u64) -> String {
@@ -39,6 +42,62 @@ pub fn significant(value: f64) -> String {
     format!("{value:.decimals$}")
 }
 
+/// Three significant digits, of an amount below one as well; without an exponent down to a millionth of a millionth.
+#[must_use]
+pub fn amount(value: f64) -> String {
+    match value.abs() {
+        small if small >= 0.9995 || small == 0.0 => significant(value),
+        small if small < 1e-12 => format!("{value:.2e}"),
+        small => {
+            let decimals = (2 - small.log10().floor() as i32).max(0) as usize;
+            trimmed(&format!("{value:.decimals$}")).to_owned()
+        }
+    }
+}
+
+/// Without zeros at the end of its decimals.
+fn trimmed(text: &str) -> &str {
+    text.trim_end_matches('0').trim_end_matches('.')
+}
+
+/// Dollars with a fitting unit, to the cent or better.
+#[must_use]
+pub fn dollars(amount: f64) -> String {
+    match amount {
+        amount if amount >= 1e10 => format!("${} M", grouped((amount / 1e6).round() as u64)),
+        amount if amount >= 999_999.5 => format!("${} M", significant(amount / 1e6)),
+        amount if amount >= 999.5 => format!("${}", grouped(amount.round() as u64)),
+        amount => format!("${}", self::amount(amount)),
+    }
+}
+
+/// A duration for people who wait for days.
+#[must_use]
+pub fn long_time(time: f64) -> String {
+    match time {
+        time if time >= 1e7 * 86_400.0 => format!("{} years", grouped((time / YEAR).round() as u64)),
+        time if time >= 1000.0 * 86_400.0 => format!("{} years", significant(time / YEAR)),
+        time if time >= 2.0 * 86_400.0 => format!("{} days", significant(time / 86_400.0)),
+        time if time >= 2.0 * 3600.0 => format!("{} h", significant(time / 3600.0)),
+        time => seconds(Seconds(time)),
+    }
+}
+
+/// A number somebody wrote: whole ones in full, others with four significant digits.
+#[must_use]
+pub fn written(value: f64) -> String {
+    if value.fract() == 0.0 && value.abs() < 1e15 {
+        let digits = grouped(value.abs() as u64);
+        return if value < 0.0 { format!("-{digits}") } else { digits };
+    }
+    if value.abs() < 1e-12 || value.abs() >= 1e15 {
+        return format!("{value:.3e}");
+    }
+    let decimals = (3 - value.abs().log10().floor() as i32).max(0) as usize;
+    let text = format!("{value:.decimals$}");
+    if decimals == 0 { text } else { trimmed(&text).to_owned() }
+}
+
 /// Three significant digits behind the sign.
 #[must_use]
 pub fn signed(value: f64) -> String {
@@ -73,6 +132,30 @@ mod tests {
         assert_eq!(seconds(Seconds(15.63)), "15.6 s");
         assert_eq!(seconds(Seconds(0.0321)), "32.1 ms");
         assert_eq!(significant(99.96), "100");
+        assert_eq!(dollars(77_923.0), "$77,923");
+        assert_eq!(dollars(999_999.9), "$1.00 M");
         assert_eq!(parameters(70_553_706_496), "70.6 B");
+        assert_eq!(written(50_000.0), "50,000");
+        assert_eq!(written(0.000_4), "0.0004");
+        assert_eq!(written(-2.5), "-2.5");
+        assert_eq!(written(12_345.678), "12346");
+        assert_eq!(written(49.999_999_999_99), "50");
+    }
+
+    #[test]
+    fn no_amount_that_is_something_shows_as_nothing_and_digits_are_right() {
+        assert_eq!(amount(0.0), "0.00");
+        assert_eq!(amount(0.001_234), "0.00123");
+        assert_eq!(amount(0.5), "0.5");
+        assert_eq!(dollars(0.000_4), "$0.0004");
+        for exponent in -15..=6 {
+            for digits in [1.0, 1.004_9, 2.345, 9.994, 9.996, 9.999_9] {
+                let value: f64 = digits * 10f64.powi(exponent);
+                for signed in [value, -value] {
+                    let shown: f64 = amount(signed).parse().expect("a number");
+                    assert!((shown / signed - 1.0).abs() < 5.1e-3, "{signed}: {shown}");
+                }
+            }
+        }
     }
 }

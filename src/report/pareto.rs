@@ -1,7 +1,7 @@
 //! A Pareto front as a table.
 
-use super::number::{gib, grouped, seconds, significant};
-use super::summary::degrees;
+use super::layout::degrees;
+use super::number::{amount, gib, grouped, seconds, significant};
 use super::table::Table;
 use crate::pareto::{Front, Point};
 use crate::replan::Moved;
@@ -31,7 +31,7 @@ pub fn text(front: &Front, trade: Trade) -> String {
             grouped(point.gpus),
             seconds(point.step_time_seconds),
             gib(point.peak_memory_bytes),
-            significant(cost * 1000.0),
+            amount(cost * 1000.0),
             gap,
         ];
         row.extend(

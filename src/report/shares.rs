@@ -2,6 +2,7 @@
 
 use super::number::{gib, seconds, significant};
 use crate::plan::Plan;
+use cost_models::RankMemory;
 use cost_models::estimate::KindEstimate;
 use std::fmt::Write;
 
@@ -25,6 +26,12 @@ pub fn rows(plan: &Plan) -> Vec<Vec<String>> {
         ]
     };
     plan.estimate.kinds.iter().map(row).collect()
+}
+
+/// The memory of a rank on every kind; none where all ranks have equal shares.
+#[must_use]
+pub fn memories(plan: &Plan) -> Vec<(String, RankMemory)> {
+    plan.estimate.kinds.iter().map(|kind| (title(plan, kind), kind.memory)).collect()
 }
 
 /// Lines of the summary; nothing where all ranks have equal shares.

@@ -1,15 +1,14 @@
 //! What follows from a study, as a person wants to read it in a terminal.
 
-use super::number::{grouped, seconds, significant};
+use super::number::{amount, dollars, grouped, long_time, seconds, significant};
 use super::table::Table;
 use crate::study::decide::{BatchPlan, BreakEven, Decisions, Outcome, PointSensitivities, Switch, TradeOff};
 use crate::study::file::Study;
+use crate::study::key::shown;
 use cluster_profiles::Seconds;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// Seconds of a year.
-const YEAR: f64 = 365.25 * 86_400.0;
 /// Lines of a part that are shown; the rest is in the files.
 const SHOWN: usize = 12;
 
@@ -50,60 +49,28 @@ fn reasons(list: &BTreeMap<String, String>) -> String {
     list.iter().take(SHOWN).map(line).collect::<String>() + &more(list.len())
 }
 
-/// A duration for people who wait for days.
-#[must_use]
-pub fn long_time(time: f64) -> String {
-    match time {
-        time if time >= 1e7 * 86_400.0 => format!("{} years", grouped((time / YEAR).round() as u64)),
-        time if time >= 1000.0 * 86_400.0 => format!("{} years", significant(time / YEAR)),
-        time if time >= 2.0 * 86_400.0 => format!("{} days", significant(time / 86_400.0)),
-        time if time >= 2.0 * 3600.0 => format!("{} h", significant(time / 3600.0)),
-        time => seconds(Seconds(time)),
-    }
-}
-
-/// Dollars with a fitting unit.
-#[must_use]
-pub fn dollars(amount: f64) -> String {
-    match amount {
-        amount if amount >= 1e10 => format!("${} M", grouped((amount / 1e6).round() as u64)),
-        amount if amount >= 1e6 => format!("${} M", significant(amount / 1e6)),
-        amount if amount >= 1e3 => format!("${}", grouped(amount.round() as u64)),
-        amount => format!("${}", significant(amount)),
-    }
-}
-
-/// A value of an axis: large numbers with commas or an exponent's words.
-#[must_use]
-pub fn value(text: &str) -> String {
-    match text.parse::<f64>() {
-        Ok(number) if number >= 1e6 && number.fract() == 0.0 && number < 1e15 => grouped(number as u64),
-        Ok(number) if number.fract() != 0.0 => significant(number),
-        _ => text.chars().take(60).collect(),
-    }
-}
-
 /// The table of best points: values of the axes, then figures.
 #[must_use]
 pub fn best_table(study: &Study, list: &[Outcome]) -> (Vec<String>, Vec<Vec<String>>) {
     let trained = list.iter().any(|outcome| outcome.training_seconds.is_some());
     let mut header: Vec<String> = study.axis_keys().iter().map(|key| (*key).to_owned()).collect();
-    let more = ["GPUs", "step", "tokens/s/GPU", "MFU %", "$ / 1e9 tokens", "J/token"];
+    let more = ["GPUs", "step", "tokens/s/GPU", "MFU %", "cost of 1e9 tokens", "J/token"];
     header.extend(more.map(str::to_owned));
     if trained {
-        header.extend(["training", "cost"].map(str::to_owned));
+        header.extend(["training", "training cost"].map(str::to_owned));
     }
     header.push("layout".to_owned());
     let optional = |value: Option<f64>, text: fn(f64) -> String| value.map_or_else(|| "-".to_owned(), text);
     let row = |outcome: &Outcome| {
-        let mut cells: Vec<String> = outcome.values.iter().map(|text| value(text)).collect();
+        let mut cells: Vec<String> =
+            study.axis_keys().iter().zip(&outcome.values).map(|(key, text)| shown(key, text)).collect();
         cells.extend([
             grouped(outcome.gpus as u64),
             seconds(Seconds(outcome.step_time_seconds)),
             grouped(outcome.tokens_per_second_per_gpu.round() as u64),
             significant(outcome.model_flops_utilization * 100.0),
-            optional(outcome.dollars_per_billion_tokens, |dollars| grouped(dollars.round() as u64)),
-            significant(outcome.joules_per_token),
+            optional(outcome.dollars_per_billion_tokens, dollars),
+            amount(outcome.joules_per_token),
         ]);
         if trained {
             cells.push(optional(outcome.training_seconds, long_time));
@@ -143,8 +110,8 @@ fn switches(list: &[Switch]) -> String {
             out,
             "  {} {} -> {}  {}: {} -> {}",
             switch.axis,
-            value(&switch.from_value),
-            value(&switch.to_value),
+            shown(&switch.axis, &switch.from_value),
+            shown(&switch.axis, &switch.to_value),
             switch.elsewhere,
             switch.from_layout,
             switch.to_layout
@@ -159,11 +126,11 @@ fn break_even(list: &[BreakEven]) -> String {
         for at in pair.pairs.iter().take(SHOWN) {
             let _ = writeln!(
                 out,
-                "  {} costs as much as {} at ${} per GPU and hour (price ${})  {}",
+                "  {} costs as much as {} at {} per GPU and hour (price {})  {}",
                 pair.other,
                 pair.one,
-                significant(at.break_even_price),
-                significant(at.price),
+                dollars(at.break_even_price),
+                dollars(at.price),
                 at.elsewhere
             );
         }

@@ -1,12 +1,11 @@
 //! A plan or an estimate, as a person wants to read it in a terminal.
 
+use super::layout::{degrees, particulars};
 use super::number::{gib, grouped, parameters, seconds, signed, significant};
 use crate::plan::Plan;
 use crate::room::tightest;
 use cluster_profiles::{Bytes, Cluster, Seconds};
-use cost_models::layerwise::Strategy;
-use cost_models::shares::KindShare;
-use cost_models::{ParallelConfig, RankMemory};
+use cost_models::RankMemory;
 use solver::{Alternative, Certificate, Minimised, Status};
 use std::fmt::Write;
 
@@ -31,16 +30,24 @@ fn header(plan: &Plan) -> String {
         false => format!(", {} active", parameters(plan.parameters_active)),
     };
     format!(
-        "{} ({}{active}) on {gpus} ({}, {} {}), {}, {} sequences of {} tokens\n",
+        "{} ({}{active}) on {gpus} ({}, {}), {}, {} sequences of {} tokens\n",
         inputs.model.name,
         parameters(plan.parameters_total),
         cluster.name,
-        grouped(cluster.node_count()),
-        if cluster.node_count() == 1 { "node" } else { "nodes" },
+        nodes(cluster),
         inputs.workload.precision,
         grouped(inputs.workload.global_batch),
         grouped(inputs.workload.seq_len),
     )
+}
+
+/// How many nodes there are.
+#[must_use]
+pub fn nodes(cluster: &Cluster) -> String {
+    match cluster.node_count() {
+        1 => "1 node".to_owned(),
+        count => format!("{} nodes", grouped(count)),
+    }
 }
 
 /// The GPUs by kind, in rank order: `32 x H100-SXM-80GB + 16 x L40S`.
@@ -60,130 +67,12 @@ pub fn hardware(cluster: &Cluster) -> String {
 
 fn layout(plan: &Plan) -> String {
     let mut text = format!("  {}\n", degrees(&plan.parallel));
-    let uneven = block_counts(plan);
-    if uneven.iter().any(|count| *count != uneven[0]) {
-        let _ = writeln!(text, "  stages  {} blocks", run_lengths(&uneven));
-    }
-    let recomputes: Vec<String> = plan.stages.0.iter().map(|stage| stage.recompute.to_string()).collect();
-    if recomputes.iter().any(|recompute| *recompute != recomputes[0]) {
-        let _ = writeln!(text, "  recompute by stage  {}", run_lengths(&recomputes));
-    }
-    text.push_str(&strategies(plan));
-    let offloaded = plan.inputs.runtime.memory.state.optimizer_offload;
-    if offloaded > 0.0 {
-        let _ =
-            writeln!(text, "  offload {:.0} % of the optimizer's state in host memory", offloaded * 100.0);
-    }
-    let most = plan.estimate.memory.iter().map(|rank| rank.host_bytes).fold(Bytes::ZERO, Bytes::max);
-    if most > Bytes::ZERO {
-        let _ = writeln!(
-            text,
-            "  offload {:.1} GiB of a GPU's activations in host memory, at most",
-            most.as_gib()
-        );
+    for (what, how) in particulars(plan) {
+        let _ = writeln!(text, "  {what:<7} {how}");
     }
     text.push_str(&super::shares::lines(plan));
     text.push_str(&super::hosts::lines(plan));
     text
-}
-
-/// What blocks have of their own, a line for every run of them; nothing where all are alike.
-#[must_use]
-pub fn strategies(plan: &Plan) -> String {
-    let runs = plan.layer_strategies.iter().flat_map(|strategies| &strategies.0);
-    let lines = runs.enumerate().map(|(index, run)| {
-        let lead = if index == 0 { "blocks" } else { "" };
-        let [first, last] = run.layers;
-        let Strategy { tp, sharding, recompute } = run.strategy;
-        let ranks = plan.parallel.tp * plan.parallel.dp();
-        let zero = match sharding.zero_stage() {
-            0 => String::new(),
-            stage => format!(" (ZeRO-{stage})"),
-        };
-        let dp = ranks / tp.max(1);
-        format!("  {lead:<7} {first} to {last}: tp {tp}   dp {dp}{zero}   recompute {recompute}\n")
-    });
-    lines.collect()
-}
-
-/// The degrees on one line, leaving out those that are 1.
-#[must_use]
-pub fn degrees(parallel: &ParallelConfig) -> String {
-    let mut parts = vec![format!("tp {}", parallel.tp)];
-    parts.push(match parallel.vpp {
-        1 => format!("pp {}", parallel.pp),
-        chunks => format!("pp {} x {chunks} chunks", parallel.pp),
-    });
-    for (name, degree) in [("cp", parallel.cp), ("ep", parallel.ep)] {
-        if degree > 1 {
-            parts.push(format!("{name} {degree}"));
-        }
-    }
-    if parallel.ep > 1 && parallel.etp > 1 {
-        parts.push(format!("etp {}", parallel.etp));
-    }
-    let zero = match (parallel.zero_stage, parallel.dp()) {
-        (0, _) | (_, 1) => String::new(),
-        (stage, _) => format!(" (ZeRO-{stage})"),
-    };
-    parts.push(match parallel.dp_replicate {
-        1 => format!("dp {}{zero}", parallel.dp_shard),
-        replicas => format!("dp {replicas} x {}{zero}", parallel.dp_shard),
-    });
-    parts.push(micro_batch(parallel));
-    if parallel.pp > 1 {
-        parts.push(parallel.schedule.clone());
-    }
-    parts.push(format!("recompute {}", parallel.recompute));
-    if !parallel.rank_order.is_default() {
-        parts.push(format!("ranks {}", parallel.rank_order));
-    }
-    parts.join("   ")
-}
-
-/// Sequences of a microbatch, by kind of GPU where they differ, and the number of microbatches; weights of state where it is
-/// uneven.
-fn micro_batch(parallel: &ParallelConfig) -> String {
-    let by_kind = |number: &dyn Fn(&KindShare) -> u64| {
-        let kinds = parallel.shares.iter().map(|share| format!("{} {}", share.gpu, number(share)));
-        format!("({})", kinds.collect::<Vec<_>>().join(", "))
-    };
-    let sizes = if parallel.has_unequal_micro_batches() {
-        by_kind(&|share| share.micro_batch_size)
-    } else {
-        parallel.micro_batch_size.to_string()
-    };
-    let state = if parallel.has_uneven_state() {
-        format!("   state {}", by_kind(&|share| u64::from(share.state)))
-    } else {
-        String::new()
-    };
-    format!("micro batch {sizes} x {}{state}", parallel.num_microbatches)
-}
-
-fn block_counts(plan: &Plan) -> Vec<usize> {
-    let model = &plan.inputs.model;
-    let blocks: Vec<usize> = model.blocks().map(|(index, _)| index).collect();
-    plan.stages
-        .0
-        .iter()
-        .map(|stage| blocks.iter().filter(|index| stage.layer_range().contains(index)).count())
-        .collect()
-}
-
-fn run_lengths<T: PartialEq + std::fmt::Display>(values: &[T]) -> String {
-    let mut runs: Vec<(&T, usize)> = Vec::new();
-    for next in values {
-        match runs.last_mut() {
-            Some((value, length)) if *value == next => *length += 1,
-            _ => runs.push((next, 1)),
-        }
-    }
-    let run = |(value, length): &(&T, usize)| match length {
-        1 => value.to_string(),
-        _ => format!("{length}x{value}"),
-    };
-    runs.iter().map(run).collect::<Vec<_>>().join(", ")
 }
 
 fn prediction(plan: &Plan) -> String {

@@ -17,34 +17,58 @@ pub type Edit = fn(&mut Cluster, f64);
 
 /// What the keys of a point say.
 #[derive(Debug, Clone)]
-#[allow(missing_docs)]
 pub struct Draft {
+    /// Catalogue name or path of the model.
     pub model: String,
+    /// Keys of the model file that are replaced (`model.KEY`).
     pub model_keys: BTreeMap<String, Value>,
+    /// Catalogue name or path of the cluster.
     pub cluster: String,
+    /// Kind of GPU in place of the cluster's.
     pub gpu: Option<String>,
+    /// GPUs in use.
     pub gpus: Option<u64>,
+    /// Dollars an hour that pay for the GPUs in use.
     pub dollars_per_hour: Option<f64>,
+    /// GPUs of an NVLink domain.
     pub domain: Option<u64>,
+    /// Network interfaces of a node.
     pub nics: Option<u64>,
+    /// Tokens of a sequence.
     pub seq_len: Option<u64>,
+    /// Sequences of a step.
     pub global_batch: Option<u64>,
+    /// Tokens of a step, in place of the sequences.
     pub batch_tokens: Option<u64>,
+    /// Format of matrix products.
     pub precision: Precision,
+    /// The optimizer.
     pub optimizer: Optimizer,
+    /// Format gradients are accumulated in; the engine's if none.
     pub gradient_dtype: Option<Dtype>,
+    /// Tokens of the busiest expert rank over the mean.
     pub expert_imbalance: f64,
+    /// The engine, by name or path.
     pub runtime: Option<String>,
+    /// The launcher, which implies an engine.
     pub launcher: Option<String>,
+    /// Bytes a GPU may use; what its kind has, less a margin, if none.
     pub memory_limit: Option<f64>,
+    /// What may be kept in host memory.
     pub offload: Option<Offload>,
+    /// What the numbers have to rest on.
     pub require: Option<Require>,
+    /// How much better another layout may be, as a share of the step.
     pub gap: f64,
+    /// Terms as those of `--fix`.
     pub fix: Vec<String>,
+    /// Terms as those of `--forbid`.
     pub forbid: Vec<String>,
     /// Changes of the cluster, in the order of the keys.
     pub edits: Vec<(Edit, f64)>,
+    /// Tokens to train on.
     pub tokens: Option<f64>,
+    /// What is said about failures.
     pub failures: FailureKeys,
 }
 

@@ -21,15 +21,22 @@ use serde::{Deserialize, Serialize};
 
 /// What a study says about failures, as far as it does.
 #[derive(Debug, Clone, Default, PartialEq)]
-#[allow(missing_docs)]
 pub struct FailureKeys {
+    /// Mean time between failures of one GPU, in seconds; without it nothing fails.
     pub mtbf_gpu: Option<f64>,
+    /// Bytes a second that the job writes of a checkpoint, all GPUs together.
     pub storage_bandwidth: Option<f64>,
+    /// Bytes of a checkpoint for every parameter; those of weights and optimizer if none.
     pub bytes_per_parameter: Option<f64>,
+    /// Whether training goes on while a snapshot is written.
     pub asynchronous: bool,
+    /// Seconds of training between checkpoints; the best if none.
     pub interval: Option<f64>,
+    /// Seconds from a failure until training goes on, with a spare at hand.
     pub restart: Option<f64>,
+    /// Seconds until a failed node is replaced, without a spare.
     pub replacement: Option<f64>,
+    /// Whether the other nodes go on until then.
     pub elastic: bool,
 }
 

@@ -3,6 +3,7 @@
 use super::draft::{Draft, Edit};
 use super::value::{Kind, Value};
 use crate::cli::inputs::parse_gradient_dtype;
+use crate::report::number::{long_time, written};
 use clap::ValueEnum;
 use cluster_profiles::{Bytes, BytesPerSecond, Cluster, Seconds};
 
@@ -67,11 +68,8 @@ pub static KEYS: &[Key] = &[
         |d, v| choice(&mut d.offload, v),
     ),
     key("require", Kind::Text, "measured or validated, as --require", |d, v| choice(&mut d.require, v)),
-    key("gap", Kind::Number, "how much better another layout may be, as --gap, such as 0.01", |d, v| {
-        match v.number() {
-            Some(gap) if (0.0..=0.5).contains(&gap) => d.gap = gap,
-            _ => return Err(format!("is {v}, expected 0 to 0.5, such as 0.01 for 1 %")),
-        }
+    key("gap", Kind::Share, "how much better another layout may be, as --gap, such as \"1%\"", |d, v| {
+        d.gap = v.number().unwrap_or(0.0);
         Ok(())
     }),
     key("schedules", Kind::Text, "schedules allowed, such as \"1f1b|interleaved-1f1b\"", |d, v| {
@@ -177,6 +175,32 @@ pub fn kind_of(name: &str) -> Option<Kind> {
     }
 }
 
+/// A value of a key for people: quantities in a fitting unit, names in short.
+#[must_use]
+pub fn shown(name: &str, value: &str) -> String {
+    let Ok(number) = value.parse::<f64>() else {
+        return if value.is_empty() { "none".to_owned() } else { value.chars().take(60).collect() };
+    };
+    let scaled = |units: [(f64, &str); 3]| {
+        let (scale, unit) = units.into_iter().find(|(scale, _)| number >= *scale).unwrap_or(units[2]);
+        format!("{} {unit}", written(number / scale))
+    };
+    match kind_of(name).unwrap_or(Kind::Free) {
+        Kind::Bytes => scaled([(Bytes::GIB, "GiB"), (1048576.0, "MiB"), (1.0, "B")]),
+        Kind::Rate => scaled([(1e9, "GB/s"), (1e6, "MB/s"), (1.0, "B/s")]),
+        Kind::Power => scaled([(1e6, "MW"), (1e3, "kW"), (1.0, "W")]),
+        Kind::Time => long_time(number),
+        Kind::Share => format!("{} %", written(number * 100.0)),
+        _ => written(number),
+    }
+}
+
+/// A key and its value for people.
+#[must_use]
+pub fn setting(name: &str, value: &str) -> String {
+    if value.is_empty() { format!("no {name}") } else { format!("{name} {}", shown(name, value)) }
+}
+
 /// The keys whose names are nearest to one that does not exist.
 #[must_use]
 pub fn nearest(name: &str) -> String {
@@ -278,5 +302,30 @@ fn set_memory_bandwidth(cluster: &mut Cluster, rate: f64) {
     for group in &mut cluster.groups {
         let factor = rate / group.gpu.memory_bandwidth.get();
         super::hardware::scale_memory_bandwidth(&mut group.gpu, factor);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_shown_with_their_units() {
+        for (key, value, text) in [
+            ("cluster.inter.bandwidth", "12500000000", "12.5 GB/s"),
+            ("cluster.inter.bandwidth", "49999999999.99999", "50 GB/s"),
+            ("gpu.memory", "85899345920", "80 GiB"),
+            ("cluster.inter.latency", "0.000005", "5.00 us"),
+            ("failures.replacement", "21600", "6.00 h"),
+            ("gap", "0.01", "1 %"),
+            ("cluster.dollars_per_gpu_hour", "0.0004", "0.0004"),
+            ("tokens", "1500000000000", "1,500,000,000,000"),
+            ("model", "llama-3.1-8b", "llama-3.1-8b"),
+            ("fix", "", "none"),
+        ] {
+            assert_eq!(shown(key, value), text, "{key}");
+        }
+        assert_eq!(setting("fix", ""), "no fix");
+        assert_eq!(setting("gpus", "64"), "gpus 64");
     }
 }

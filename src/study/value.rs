@@ -1,5 +1,6 @@
 //! What an axis or the base of a study sets: a value, and how quantities are read and written.
 
+use crate::inputs;
 use cluster_profiles::quantity;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -29,6 +30,8 @@ pub enum Kind {
     Count,
     /// A number from 0.
     Number,
+    /// A share of something, such as `"1%"` or `0.01`.
+    Share,
     /// An amount of memory, such as `"80 GiB"`.
     Bytes,
     /// A transfer rate, such as `"400 Gb/s"`.
@@ -82,6 +85,11 @@ impl Kind {
             (Self::Number, toml::Value::Float(number)) if *number >= 0.0 && number.is_finite() => {
                 Ok(Value::Number(*number))
             }
+            (Self::Share, toml::Value::Integer(_) | toml::Value::Float(_) | toml::Value::String(_)) => {
+                let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+                let share = inputs::share(&text, inputs::MOST_GAP);
+                share.map(Value::Number).map_err(|expected| format!("is {}, {expected}", shown(value)))
+            }
             (Self::Free, toml::Value::Float(number)) if number.is_finite() => Ok(Value::Number(*number)),
             (Self::Bytes | Self::Rate | Self::Time | Self::Power, toml::Value::String(text)) => {
                 self.quantity(text).map(Value::Number)
@@ -107,6 +115,7 @@ impl Kind {
             Self::Flag => "true or false",
             Self::Count => "a whole number from 1",
             Self::Number => "a finite number from 0",
+            Self::Share => "a share such as \"1%\" or 0.01",
             Self::Bytes => "an amount with a unit such as \"80 GiB\"",
             Self::Rate => "a rate with a unit such as \"400 Gb/s\"",
             Self::Time => "a time with a unit such as \"5 us\" or \"30 days\"",
@@ -168,5 +177,14 @@ mod tests {
         assert!(Kind::Bytes.read(&toml::Value::Integer(80)).is_err());
         assert!(Kind::Count.read(&toml::Value::Integer(0)).is_err());
         assert!(Kind::Number.read(&toml::Value::Float(f64::NAN)).is_err());
+        for one_percent in ["1%", "1 %", "0.01", " 1e-2 "] {
+            assert_eq!(read(Kind::Share, one_percent), Ok(Value::Number(0.01)), "{one_percent}");
+        }
+        assert_eq!(Kind::Share.read(&toml::Value::Float(0.25)), Ok(Value::Number(0.25)));
+        for absurd in ["", "%", "1", "51%", "-1%", "nan%", "inf", "1%%", "1 percent"] {
+            let fault = read(Kind::Share, absurd).expect_err(absurd);
+            assert!(fault.contains("expected 0 to 50%, such as 1% or 0.01"), "{fault}");
+        }
+        assert!(Kind::Share.read(&toml::Value::Integer(3)).is_err());
     }
 }

@@ -31,7 +31,7 @@ mod table;
 mod unequal;
 
 use crate::certificate::Certificate;
-use crate::infeasible::explain;
+use crate::infeasible::{explain, explain_mixed};
 use crate::leaf::Candidate;
 use crate::observer::{Observer, Patience};
 use crate::problem::{Problem, ProblemError};
@@ -86,7 +86,8 @@ pub fn solve(
 ) -> Result<Outcome, ProblemError> {
     let sets = sets(problem.cluster);
     let limit = |set: &Set| limit_of_part(&set.cluster, problem.cluster, problem.runtime, problem.limit());
-    let own = |set| Problem { memory_limit: Some(limit(set)), ..part_of(problem, &set.cluster) };
+    let own =
+        |set| Problem { memory_limit: Some(limit(set)), nearest: false, ..part_of(problem, &set.cluster) };
     let problems: Vec<Problem> = sets.iter().map(own).collect();
     let single = problems.iter().filter(|own| own.cluster.is_homogeneous());
     let mut tried =
@@ -99,11 +100,14 @@ pub fn solve(
     match (tried.answer(problem), refusal) {
         (Some(solution), _) => Ok(Outcome::Solved(Box::new(solution))),
         (None, _) if stopped => Ok(Outcome::Stopped { considered }),
-        (None, Some(refusal)) => refusal,
-        (None, None) => {
-            let silent = Problem { nearest: false, ..problem.clone() };
-            Ok(Outcome::Infeasible(Box::new(explain(&silent, &pruned, patience))))
-        }
+        (None, Some(refusal @ Err(_))) => refusal,
+        (None, refusal) => explain_mixed(problem, &problems, patience)
+            .map(|why| Ok(Outcome::Infeasible(Box::new(why))))
+            .or(refusal)
+            .unwrap_or_else(|| {
+                let silent = Problem { nearest: false, ..problem.clone() };
+                Ok(Outcome::Infeasible(Box::new(explain(&silent, &pruned, patience))))
+            }),
     }
 }
 

@@ -48,6 +48,8 @@ pub fn stacked(names: &[String], bars: &[Bar], marks: &[Mark], shown: impl Fn(f6
                 div { (bar.total) }
             }
         }
-        @for mark in marks { p.soft { (mark.name) } }
+        @if !marks.is_empty() {
+            ul.legend { @for mark in marks { li { i.line.limit[mark.soft] {} (mark.name) } } }
+        }
     }
 }

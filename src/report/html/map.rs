@@ -32,7 +32,7 @@ pub fn section(plan: &Plan) -> Markup {
     html! {
         h2 { "Ranks on nodes and links" }
         p {
-            (grouped(plan.placement.ranks.len() as u64)) " ranks on " (grouped(names.len() as u64)) " nodes; the axes vary in the order "
+            (grouped(plan.placement.ranks.len() as u64)) " ranks on " (grouped(names.len() as u64)) (if names.len() == 1 { " node" } else { " nodes" }) "; the axes vary in the order "
             (plan.placement.rank_order) ", the first fastest. A box is a node, a cell a GPU with its global rank, coloured by pipeline rank."
         }
         (legend((0..pp.min(COLOURS)).map(|rank| (rank, PIPELINE[rank]))))
@@ -125,8 +125,8 @@ fn links(plan: &Plan) -> Markup {
 fn expert_row(plan: &Plan) -> Option<Vec<String>> {
     let parallel = &plan.parallel;
     let (ep, etp) = (u64::from(parallel.ep), u64::from(parallel.etp.max(1)));
-    let member = |rank: &&RankPlacement| rank.rank < ep * etp && rank.rank.is_multiple_of(etp);
-    let group: Vec<&RankPlacement> = plan.placement.ranks.iter().filter(member).collect();
+    let stage = plan.placement.ranks.iter().filter(|rank| rank.coordinates.pp == 0);
+    let group: Vec<&RankPlacement> = stage.take((ep * etp) as usize).step_by(etp as usize).collect();
     (ep > 1).then(|| row("ep", &group, &plan.inputs.cluster))
 }
 

@@ -6,6 +6,7 @@
 mod bars;
 mod chart;
 mod check;
+mod infeasible;
 mod map;
 mod memory;
 mod parts;
@@ -16,6 +17,7 @@ mod sweep;
 mod validate;
 
 pub use check::check;
+pub use infeasible::infeasible;
 pub use plan::plan;
 pub use simulate::simulate;
 pub use study::study;

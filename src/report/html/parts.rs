@@ -25,7 +25,7 @@ pub fn table(header: &[&str], words: Words, rows: &[Vec<String>]) -> Markup {
     html! {
         div.wide {
             table.sortable.long[long] {
-                thead { tr { @for (at, name) in header.iter().enumerate() { th.text[words.contains(&at)] { (name) } } } }
+                thead { tr { @for (at, name) in header.iter().enumerate() { th.text[words.contains(&at)] { (breakable(name)) } } } }
                 tbody {
                     @for row in rows {
                         tr {
@@ -42,6 +42,11 @@ pub fn table(header: &[&str], words: Words, rows: &[Vec<String>]) -> Markup {
         }
         @if long { button.all type="button" hidden { "Show all " (rows.len()) " rows" } }
     }
+}
+
+/// A name that may go on in the next line behind its dots and underscores.
+fn breakable(name: &str) -> Markup {
+    html! { @for part in name.split_inclusive(['.', '_']) { (part) wbr; } }
 }
 
 /// Charts that show of many before all are asked for; the style sheet hides those behind them.

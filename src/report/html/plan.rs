@@ -3,11 +3,14 @@
 use super::bars::{Bar, stacked};
 use super::parts::{facts, table};
 use super::{map, memory, page};
+use crate::host_memory::by_host;
+use crate::inputs::Inputs;
 use crate::layered;
 use crate::plan::Plan;
+use crate::report::layout::{degrees, particulars};
 use crate::report::number::{gib, grouped, parameters, seconds, significant};
 use crate::report::shares;
-use crate::report::summary::{certificate_sentence, degrees, hardware};
+use crate::report::summary::{certificate_sentence, hardware};
 use crate::report::timeline::Held;
 use crate::report::timeline_svg;
 use crate::room::tightest;
@@ -31,7 +34,11 @@ pub fn plan(plan: &Plan) -> String {
 
 /// What the plan is for.
 pub fn title(plan: &Plan) -> String {
-    let inputs = &plan.inputs;
+    title_of(&plan.inputs)
+}
+
+/// What is trained on what.
+pub fn title_of(inputs: &Inputs) -> String {
     format!("{} on {} ({})", inputs.model.name, hardware(&inputs.cluster), inputs.cluster.name)
 }
 
@@ -49,21 +56,30 @@ fn capacities(plan: &Plan) -> Vec<(String, Bytes, Bytes)> {
     kinds
 }
 
+/// What is trained how.
+pub fn workload(inputs: &Inputs) -> String {
+    let workload = &inputs.workload;
+    format!(
+        "{} parameters, {}, {} sequences of {} tokens, {}",
+        parameters(inputs.model.parameters_total()),
+        workload.precision,
+        grouped(workload.global_batch),
+        grouped(workload.seq_len),
+        inputs.runtime.name
+    )
+}
+
 /// Everything but the heading.
 pub fn body(plan: &Plan) -> Markup {
-    let inputs = &plan.inputs;
-    let workload = &inputs.workload;
     html! {
-        p {
-            (parameters(plan.parameters_total)) " parameters, " (workload.precision.to_string()) ", "
-            (grouped(workload.global_batch)) " sequences of " (grouped(workload.seq_len)) " tokens, " (inputs.runtime.name)
-        }
+        p { (workload(&plan.inputs)) }
         p { strong { (layout(&plan.parallel)) } }
-        @if let Some(strategies) = &plan.layer_strategies { p { "Blocks: " (strategies.to_string().replace(';', "; ")) } }
+        @for line in beyond_degrees(plan) { p { (line) } }
         (headline(plan))
         (time(plan))
         (shares(plan))
-        (memory::section(&plan.estimate.memory, &capacities(plan)))
+        (memory::section(&plan.estimate.memory, &shares::memories(plan), &capacities(plan)))
+        (memory::hosts(&plan.placement.hosts, &by_host(plan)))
         (timeline(plan))
         (map::section(plan))
         (alternatives(plan))
@@ -75,6 +91,19 @@ pub fn body(plan: &Plan) -> Markup {
 /// The degrees with commas: a browser takes several spaces for one.
 fn layout(parallel: &ParallelConfig) -> String {
     degrees(parallel).replace("   ", ", ")
+}
+
+/// What the degrees do not say: what goes on with a line is put behind it.
+fn beyond_degrees(plan: &Plan) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for (what, how) in particulars(plan) {
+        let how = how.replace("   ", ", ");
+        match lines.last_mut() {
+            Some(line) if what.is_empty() => line.extend(["; ", &how]),
+            _ => lines.push(format!("{what}: {how}")),
+        }
+    }
+    lines
 }
 
 fn headline(plan: &Plan) -> Markup {

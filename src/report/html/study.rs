@@ -4,10 +4,11 @@ use super::parts::{facts, table};
 use super::sweep::{fronts, sweep};
 use super::{page, plan};
 use crate::plan::Plan;
-use crate::report::number::{grouped, seconds, significant};
-use crate::report::study_text::{best_table, dollars, long_time, value};
+use crate::report::number::{dollars, grouped, long_time, seconds, significant};
+use crate::report::study_text::best_table;
 use crate::study::decide::{BatchPlan, Decisions, Gathered};
 use crate::study::file::Study;
+use crate::study::key::shown;
 use cluster_profiles::Seconds;
 use maud::{Markup, html};
 
@@ -80,8 +81,8 @@ fn switches(decisions: &Decisions) -> Markup {
         .map(|one| {
             vec![
                 one.axis.clone(),
-                value(&one.from_value),
-                value(&one.to_value),
+                shown(&one.axis, &one.from_value),
+                shown(&one.axis, &one.to_value),
                 one.elsewhere.clone(),
                 one.from_layout.clone(),
                 one.to_layout.clone(),
@@ -109,10 +110,10 @@ fn break_even(decisions: &Decisions) -> Markup {
                     pair.one.clone(),
                     pair.other.clone(),
                     at.elsewhere.clone(),
-                    significant(at.dollars_one),
-                    significant(at.dollars_other),
-                    significant(at.break_even_price),
-                    significant(at.price),
+                    dollars(at.dollars_one),
+                    dollars(at.dollars_other),
+                    dollars(at.break_even_price),
+                    dollars(at.price),
                 ]
             })
         })
@@ -122,7 +123,7 @@ fn break_even(decisions: &Decisions) -> Markup {
         @if !rows.is_empty() {
             h2 { "Break-even" }
             p.soft { "Dollars for a billion tokens on both, and the price of a GPU and hour of the other at which they would be the same." }
-            (table(&["one", "other", "elsewhere", "one, $", "other, $", "break-even price, $", "price, $"], &[1, 2], &rows))
+            (table(&["one", "other", "elsewhere", "one", "other", "break-even price", "price"], &[1, 2], &rows))
         }
     }
 }
@@ -204,10 +205,10 @@ fn helping(decisions: &Decisions) -> Markup {
 fn points(study: &Study, gathered: &Gathered) -> Markup {
     let mut header = vec!["point"];
     header.extend(study.axis_keys());
-    header.extend(["GPUs", "step", "tokens/s/GPU", "MFU %", "$ / 1e9 tokens", "layout"]);
+    header.extend(["GPUs", "step", "tokens/s/GPU", "MFU %", "cost of 1e9 tokens", "layout"]);
     let rows = gathered.outcomes.iter().take(MOST_ROWS).map(|outcome| {
         let mut row = vec![outcome.point.to_string()];
-        row.extend(outcome.values.iter().map(|text| value(text)));
+        row.extend(study.axis_keys().iter().zip(&outcome.values).map(|(key, text)| shown(key, text)));
         row.extend([
             grouped(outcome.gpus as u64),
             seconds(Seconds(outcome.step_time_seconds)),

@@ -2,10 +2,10 @@
 
 use super::chart::{Chart, Dot, Series, Style};
 use super::parts::{COLOURS, plots, table};
-use crate::report::number::{grouped, seconds, significant};
-use crate::report::study_text::{long_time, value};
+use crate::report::number::{amount, grouped, long_time, seconds, significant};
 use crate::study::decide::{Decisions, Gathered, Outcome, TradeOff};
 use crate::study::file::Study;
+use crate::study::key::setting;
 use crate::study::row::column_name;
 use cluster_profiles::Seconds;
 use maud::{Markup, html};
@@ -34,6 +34,26 @@ fn measure(name: &str) -> fn(&Outcome) -> Option<f64> {
     }
 }
 
+/// Keys whose value changes nothing about a figure, such as prices about speed: lines that differ in them alone are one.
+fn idle(
+    keys: &[&str],
+    zipped: &[&String],
+    figure: fn(&Outcome) -> Option<f64>,
+    outcomes: &[Outcome],
+) -> Vec<String> {
+    let changes = |at: usize| {
+        let mut known: BTreeMap<Vec<&str>, Option<f64>> = BTreeMap::new();
+        outcomes.iter().any(|outcome| {
+            let rest = outcome.values.iter().enumerate().filter(|(other, _)| *other != at);
+            let own = figure(outcome);
+            *known.entry(rest.map(|(_, value)| value.as_str()).collect()).or_insert(own) != own
+        })
+    };
+    let several = |at: usize| outcomes.iter().any(|outcome| outcome.values[at] != outcomes[0].values[at]);
+    let others = (0..keys.len()).filter(|at| zipped.iter().all(|key| key.as_str() != keys[*at]));
+    others.filter(|at| several(*at) && !changes(*at)).map(|at| keys[at].to_owned()).collect()
+}
+
 /// One figure along one axis; a line for every setting of the others, the first of them where there are many.
 pub fn sweep(study: &Study, gathered: &Gathered) -> Markup {
     let keys = study.axis_keys();
@@ -56,10 +76,12 @@ pub fn sweep(study: &Study, gathered: &Gathered) -> Markup {
         .filter(|axis| axis.keys.iter().any(|key| key == x))
         .flat_map(|axis| &axis.keys)
         .collect();
+    let idle = idle(&keys, &zipped, measure(y), &gathered.outcomes);
+    let left_out: Vec<&String> = zipped.iter().copied().chain(&idle).collect();
     let mut lines: BTreeMap<String, Vec<Dot>> = BTreeMap::new();
     let mut order: Vec<String> = Vec::new();
     for outcome in &gathered.outcomes {
-        let name = others(&keys, &zipped, outcome);
+        let name = others(&keys, &left_out, outcome);
         let (Ok(horizontal), Some(vertical)) = (outcome.values[at].parse::<f64>(), measure(y)(outcome))
         else {
             continue;
@@ -68,7 +90,10 @@ pub fn sweep(study: &Study, gathered: &Gathered) -> Markup {
         if !lines.contains_key(&name) {
             order.push(name.clone());
         }
-        lines.entry(name).or_default().push(dot);
+        let line = lines.entry(name).or_default();
+        if line.last().is_none_or(|last| (last.x, last.y) != (dot.x, dot.y)) {
+            line.push(dot);
+        }
     }
     let count = order.len();
     let mut series: Vec<Series> = order
@@ -101,6 +126,7 @@ pub fn sweep(study: &Study, gathered: &Gathered) -> Markup {
     };
     html! {
         h2 { "Sweep" }
+        @if !idle.is_empty() { p.soft { "The lines are the same for every " (idle.join(", ")) "." } }
         @if shown < count { p.soft { "The first " (shown) " of " (count) " settings of the other axes; all are in the table of points." } }
         div.plots.large { (chart.render()) }
         (published(study))
@@ -133,13 +159,12 @@ fn words(name: &str) -> String {
 fn others(keys: &[&str], zipped: &[&String], outcome: &Outcome) -> String {
     let own = |key: &str| zipped.iter().any(|zipped| zipped.as_str() == key);
     let named = keys.iter().zip(&outcome.values).filter(|(key, _)| !own(key));
-    let text: Vec<String> = named.map(|(key, text)| format!("{key} {}", value(text))).collect();
+    let text: Vec<String> = named.map(|(key, text)| setting(key, text)).collect();
     if text.is_empty() { "plans".to_owned() } else { text.join(", ") }
 }
 
 fn tip(keys: &[&str], outcome: &Outcome) -> String {
-    let named: Vec<String> =
-        keys.iter().zip(&outcome.values).map(|(key, text)| format!("{key} {}", value(text))).collect();
+    let named: Vec<String> = keys.iter().zip(&outcome.values).map(|(key, text)| setting(key, text)).collect();
     format!(
         "{}\n{} per step, {} tokens/s/GPU\n{}",
         named.join(", "),
@@ -167,7 +192,7 @@ pub fn fronts(decisions: &Decisions, gathered: &Gathered) -> Markup {
                 front.job.clone(),
                 front.against.replace('_', " "),
                 long_time(*time),
-                significant(*other),
+                amount(*other),
                 grouped(outcome.gpus as u64),
                 outcome.layout.clone(),
             ])

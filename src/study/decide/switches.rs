@@ -2,6 +2,7 @@
 
 use super::gather::{Gathered, Outcome};
 use crate::study::file::Study;
+use crate::study::key::setting;
 use crate::study::work::Units;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -49,7 +50,7 @@ pub(super) fn elsewhere(study: &Study, number: usize, outcome: &Outcome) -> Stri
     let own = columns_of(study, number);
     let keys = study.axis_keys();
     let others = (0..keys.len()).filter(|at| !own.contains(at));
-    others.map(|at| format!("{} {}", keys[at], outcome.values[at])).collect::<Vec<_>>().join(", ")
+    others.map(|at| setting(keys[at], &outcome.values[at])).collect::<Vec<_>>().join(", ")
 }
 
 /// Every switch along axes with numbers; of points that share a search only the first.

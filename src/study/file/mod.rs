@@ -1,5 +1,8 @@
 //! The study file: what every point has, what varies, what is left out and what is asked.
 
+mod faults;
+mod limits;
+
 use super::axis::{Axis, RawAxis};
 use super::draft::Draft;
 use super::filter::Filter;
@@ -9,6 +12,9 @@ use super::value::{Kind, Value};
 use crate::error::AppError;
 use crate::inputs;
 use cluster_profiles::Seconds;
+use faults::contradictions;
+pub use limits::Limits;
+use limits::RawConstraints;
 use serde::{Deserialize, Serialize};
 use solver::Objective;
 use std::collections::{BTreeMap, BTreeSet};
@@ -36,27 +42,6 @@ struct Raw {
     batch_schedule: Option<BatchSchedule>,
     #[serde(default)]
     measured: Vec<Measured>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct RawConstraints {
-    step_time: Option<toml::Value>,
-    dollars: Option<f64>,
-    dollars_per_hour: Option<f64>,
-    power: Option<toml::Value>,
-    deadline: Option<toml::Value>,
-}
-
-/// What a point has to keep to be of use; one that does not is recorded all the same.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-#[allow(missing_docs)]
-pub struct Limits {
-    pub step_time_seconds: Option<f64>,
-    pub dollars: Option<f64>,
-    pub dollars_per_hour: Option<f64>,
-    pub power_watts: Option<f64>,
-    pub deadline_seconds: Option<f64>,
 }
 
 /// What the sweep chart shows.
@@ -244,64 +229,6 @@ impl Study {
         }
         Ok(draft)
     }
-
-    /// What only shows when values are used: unknown models, clusters, launchers; sizes that are missing; an empty grid.
-    fn deep_faults(&self) -> Vec<String> {
-        let mut faults = Vec::new();
-        let size = self.grid_size();
-        if size > MOST_POINTS {
-            return vec![format!("the grid has {size} points, at most {MOST_POINTS} are planned")];
-        }
-        if self.points().next().is_none() {
-            return vec![
-                "every point of the grid is left out by `skip`: nothing is to be planned".to_owned(),
-            ];
-        }
-        for key in ["model", "cluster"] {
-            if !self.has(key) {
-                faults.push(format!("{key} is not set: set it in [base] or along an axis"));
-            }
-        }
-        for (what, keys) in
-            [("seq_len", &["seq_len"][..]), ("global_batch", &["global_batch", "batch_tokens"])]
-        {
-            if !keys.iter().any(|key| self.has(key)) {
-                faults.push(format!("{what} is not set: set it in [base] or along an axis"));
-            }
-        }
-        if faults.is_empty() {
-            faults.extend(self.value_faults());
-        }
-        faults
-    }
-
-    fn has(&self, key: &str) -> bool {
-        self.base.contains_key(key) || self.axis_keys().contains(&key)
-    }
-
-    /// Tries every value of every axis once, on the first point.
-    fn value_faults(&self) -> Vec<String> {
-        let mut faults = BTreeSet::new();
-        let mut stride = self.grid_size();
-        faults.extend(self.names_faults(0));
-        for axis in &self.axes {
-            stride /= axis.steps.len() as u64;
-            for step in 0..axis.steps.len() as u64 {
-                faults.extend(self.names_faults(step * stride));
-            }
-        }
-        faults.into_iter().take(20).collect()
-    }
-
-    /// What is wrong with a point, sizes that do not fill nodes apart: those are rows of the result.
-    fn names_faults(&self, index: u64) -> Option<String> {
-        let draft = match self.draft(index) {
-            Ok(draft) => draft,
-            Err(fault) => return Some(fault),
-        };
-        let whole = Draft { gpus: None, dollars_per_hour: None, ..draft };
-        whole.ready(&self.library, self.objective).err()
-    }
 }
 
 /// Nested tables as dotted keys.
@@ -318,60 +245,6 @@ fn flatten(prefix: &str, table: &toml::Table, base: &mut BTreeMap<String, Value>
                 Err(fault) => faults.push(format!("[base]: {key} {fault}")),
             },
         }
-    }
-}
-
-/// Keys set twice, keys that exclude each other, conditions on keys that nothing sets.
-fn contradictions(base: &BTreeMap<String, Value>, axes: &[Axis], skip: &[Filter], faults: &mut Vec<String>) {
-    let mut seen: BTreeSet<&str> = BTreeSet::new();
-    for key in axes.iter().flat_map(|axis| &axis.keys) {
-        if !seen.insert(key) {
-            faults.push(format!("two axes set `{key}`"));
-        }
-        if base.contains_key(key) {
-            faults.push(format!("`{key}` is set in [base] and along an axis: remove one"));
-        }
-    }
-    let all: BTreeSet<&str> = seen.into_iter().chain(base.keys().map(String::as_str)).collect();
-    for [one, other] in [
-        ["gpus", "dollars_per_hour"],
-        ["global_batch", "batch_tokens"],
-        ["runtime", "launcher"],
-        ["cluster.nics", "cluster.inter.bandwidth"],
-    ] {
-        if all.contains(one) && all.contains(other) {
-            faults.push(format!("`{one}` and `{other}` exclude each other"));
-        }
-    }
-    for (index, filter) in skip.iter().enumerate() {
-        for key in filter.keys().filter(|key| !all.contains(key)) {
-            faults.push(format!("skip[{}] looks at `{key}`, which nothing sets", index + 1));
-        }
-    }
-}
-
-impl RawConstraints {
-    fn read(&self, faults: &mut Vec<String>) -> Limits {
-        let mut quantity = |name: &str, value: &Option<toml::Value>, kind: Kind| {
-            let read = kind.read(value.as_ref()?);
-            read.map_err(|fault| faults.push(format!("constraints: {name} {fault}"))).ok()?.number()
-        };
-        let limits = Limits {
-            step_time_seconds: quantity("step_time", &self.step_time, Kind::Time),
-            power_watts: quantity("power", &self.power, Kind::Power),
-            deadline_seconds: quantity("deadline", &self.deadline, Kind::Time),
-            dollars: self.dollars,
-            dollars_per_hour: self.dollars_per_hour,
-        };
-        for (name, value) in [("dollars", self.dollars), ("dollars_per_hour", self.dollars_per_hour)] {
-            if value.is_some_and(|value| !(value > 0.0 && value.is_finite())) {
-                faults.push(format!(
-                    "constraints: {name} is {}, expected a number above 0",
-                    value.unwrap_or(0.0)
-                ));
-            }
-        }
-        limits
     }
 }
 
