@@ -128,8 +128,9 @@ pub fn render(error: &AppError) -> String {
 
 /// What helps where a file cannot be written.
 const fn writing(kind: std::io::ErrorKind) -> &'static str {
-    use std::io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+    use std::io::ErrorKind::{AlreadyExists, FileTooLarge, NotADirectory, QuotaExceeded, StorageFull};
     match kind {
+        AlreadyExists | NotADirectory => "a file stands where a folder should: name another path",
         StorageFull | QuotaExceeded | FileTooLarge => {
             "make room and start it again: a study goes on where it was"
         }

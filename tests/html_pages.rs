@@ -221,3 +221,16 @@ fn no_plan_is_a_page_that_says_why() {
     assert_eq!(peak - limit, number("/shortfall_bytes"));
     assert!(peak > limit && page.contains(&format!("{:.1} GiB", (peak - limit) / f64::from(1 << 30))));
 }
+
+#[test]
+fn a_front_is_a_page_with_every_plan_of_it() {
+    let folder = folder();
+    let inputs = "--model llama-3.1-8b --cluster dgx-h100 --gpus 16 --seq-len 8192 --global-batch 64";
+    let (page, document) = page_of(&format!("plan {inputs} --pareto memory"), folder.path());
+    let points = document["pareto"].as_array().expect("plans");
+    assert!(points.len() > 1 && page.contains("peak memory, GiB"));
+    for point in points {
+        let gib = point["peak_memory_bytes"].as_f64().expect("bytes") / f64::from(1 << 30);
+        assert!(page.contains(&format!("<td>{gib:.1}</td>")), "{gib}");
+    }
+}

@@ -134,3 +134,18 @@ fn a_row_is_its_plan_and_shards_of_such_rows_merge_to_the_same_bytes() {
     done(&meshwright(&["study", "merge", "1-2", "2-2", "--out", "merged"], path));
     assert_same_results(&path.join("whole"), &path.join("merged"));
 }
+
+#[test]
+fn a_limit_of_money_is_not_kept_without_a_price() {
+    let folder = folder();
+    let base =
+        "name = \"price\"\n[base]\nmodel = \"llama-3.1-8b\"\ngpus = 8\nseq_len = 4096\nglobal_batch = 16\n";
+    let rest = "[[axes]]\nkey = \"cluster\"\nvalues = [\"gb200-nvl72\", \"dgx-h100\"]\n[constraints]\ndollars_per_hour = 1e6\n";
+    write(folder.path(), "study.toml", &format!("{base}{rest}"));
+    done(&meshwright(&["study", "study.toml", "--out", "out"], folder.path()));
+    let (header, rows) = table(&folder.path().join("out/results.csv"));
+    let [unpriced, priced] = [0, 1].map(|row| cells(&header, &rows[row]));
+    assert_eq!([&unpriced["status"], &unpriced["binding"]], ["excluded", "price"]);
+    assert!(unpriced["reason"].contains("gb200-nvl72 has no public price"), "{unpriced:?}");
+    assert_eq!(priced["status"], "ok");
+}

@@ -155,6 +155,17 @@ fn all_faults_of_a_study_are_named_before_the_first_point() {
         ("llama-3.1-8b", "llama-3.1-9b", "llama-3.1-9b"),
         ("\"10 GB/s\"", "10", "expected a rate with a unit"),
         ("name = \"small\"", "name = \"small\"\nobjective = \"fun\"", "unknown objective `fun`"),
+        (
+            "tokens = 1e12",
+            "tokens = 1e12\ngap = \"60%\"",
+            "gap is \"60%\", expected 0 to 50%, such as 1% or 0.01",
+        ),
+        ("tokens = 1e12", "tokens = 1e12\ngap = 0.6", "gap is 0.6, expected 0 to 50%"),
+        (
+            "failures.mtbf_gpu = \"5 years\"",
+            "",
+            "failures.storage_bandwidth says nothing without failures.mtbf_gpu",
+        ),
     ];
     let folder = folder();
     for (from, to, expected) in cases {
@@ -164,10 +175,32 @@ fn all_faults_of_a_study_are_named_before_the_first_point() {
         assert!(stderr(&output).contains(expected), "{to}: {}", stderr(&output));
         assert!(!folder.path().join("out").exists(), "nothing is written");
     }
-    let all_out = format!("{SMALL}\n[[skip]]\ngpus = \">= 1\"\n");
-    write(folder.path(), "wrong.toml", &all_out);
-    let output = meshwright(&["study", "wrong.toml", "--out", "out"], folder.path());
-    assert!(stderr(&output).contains("every point of the grid is left out"), "{}", stderr(&output));
+    let batches = "key = \"global_batch\"\nvalues = [16, 32]";
+    let one_batch = SMALL.replace(batches, "key = \"precision\"\nvalues = [\"bf16\"]");
+    let one_batch = one_batch.replace("[base]", "[base]\nglobal_batch = 16");
+    for (study, expected) in [
+        (format!("{SMALL}\n[[skip]]\ngpus = \">= 1\"\n"), "every point of the grid is left out"),
+        (
+            format!("{}\n[constraints]\ndollars = 5\n", SMALL.replace("tokens = 1e12", "")),
+            "constraints: dollars is of a whole training: set tokens",
+        ),
+        (
+            format!("{SMALL}\n[chart]\nx = \"precision\"\n"),
+            "chart: x is `precision`, expected a key that varies",
+        ),
+        (
+            format!("{SMALL}\n[chart]\ny = \"speed\"\n"),
+            "chart: y is `speed`, expected tokens_per_second_per_gpu",
+        ),
+        (
+            format!("{one_batch}\n[batch_schedule]\nnoise_scale = [[0, 1]]\n"),
+            "batch_schedule needs an axis of batches",
+        ),
+    ] {
+        write(folder.path(), "wrong.toml", &study);
+        let output = meshwright(&["study", "wrong.toml", "--out", "out"], folder.path());
+        assert!(stderr(&output).contains(expected), "{}", stderr(&output));
+    }
     let several = SMALL.replace("[16, 32]", "[]").replace("\"10 GB/s\"", "\"10 parsecs\"");
     write(folder.path(), "wrong.toml", &several);
     let text = stderr(&meshwright(&["study", "wrong.toml", "--out", "out"], folder.path()));

@@ -64,6 +64,31 @@ fn shards_of_different_studies_do_not_mix() {
     assert!(stderr(&none).contains("study.json"), "{}", stderr(&none));
 }
 
+#[test]
+fn a_merge_takes_no_folder_of_another_study_or_shard() {
+    let folder = folder();
+    let folder = folder.path();
+    whole(folder);
+    let other = SMALL.replace("\"small\"", "\"other\"").replace("[2048, 4096]", "[2048]");
+    write(folder, "other.toml", &other);
+    for shard in ["1/2", "2/2"] {
+        meshwright(&["study", "other.toml", "--out", &shard[..1], "--shard", shard], folder);
+    }
+    let bytes = |name: &str| std::fs::read(folder.join(name).join("results.csv")).expect("results");
+    let before = ["whole", "1"].map(bytes);
+    for out in ["whole", "1"] {
+        let refused = meshwright(&["study", "merge", "1", "2", "--out", out], folder);
+        assert_eq!(refused.status.code(), Some(1), "{out}");
+        assert!(stderr(&refused).contains("name another --out"), "{}", stderr(&refused));
+    }
+    assert_eq!(before, ["whole", "1"].map(bytes));
+    for _ in 0..2 {
+        done(&meshwright(&["study", "merge", "1", "2", "--out", "merged"], folder));
+    }
+    let refused = meshwright(&["study", "merge", "whole", "--out", "merged"], folder);
+    assert!(stderr(&refused).contains("belongs to another study"), "{}", stderr(&refused));
+}
+
 /// Runs a script with the binary on the path.
 fn bash(script: &str, folder: &Path, environment: &[(&str, &str)]) {
     let binaries =

@@ -159,21 +159,27 @@ fn with_limits(args: &PlanArgs, wishes: &Wishes, mut answer: Answer, bar: &Bar) 
 }
 
 fn report(args: &PlanArgs, plan: &Plan) -> Result<Ending, AppError> {
-    deliver(args, plan, &output::json(plan)?, &summary::text(plan))
+    deliver(args, plan, &output::json(plan)?, &summary::text(plan), || html::plan(plan))
 }
 
 fn report_front(args: &PlanArgs, front: &Front, trade: Trade) -> Result<Ending, AppError> {
     let text = format!("{}{}", summary::text(&front.plan), pareto::text(front, trade));
-    deliver(args, &front.plan, &output::json(front)?, &text)
+    deliver(args, &front.plan, &output::json(front)?, &text, || html::front(front, trade))
 }
 
 /// Writes the document and the page where they were asked for, and prints the document or the text.
-fn deliver(args: &PlanArgs, plan: &Plan, document: &str, text: &str) -> Result<Ending, AppError> {
+fn deliver(
+    args: &PlanArgs,
+    plan: &Plan,
+    document: &str,
+    text: &str,
+    page: impl Fn() -> String,
+) -> Result<Ending, AppError> {
     if let Some(path) = &args.out {
         files::write_text(path, document)?;
     }
     if let Some(path) = &args.html {
-        files::write_text(path, &html::plan(plan))?;
+        files::write_text(path, &page())?;
     }
     match args.format {
         Format::Human => output::say(text),

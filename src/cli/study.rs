@@ -136,6 +136,7 @@ fn merge(folders: &[PathBuf], out: &Path, report: &ReportArgs) -> Result<Ending,
     let rows = Rows::of_shards(folders)?;
     std::fs::create_dir_all(out).map_err(fail)?;
     let lock = journal::lock(out)?;
+    journal::claim(out, &rows.manifest)?;
     let study = Study::read(&rows.manifest.name, &rows.manifest.study)?;
     let ending = finish(&study, rows, out, report);
     drop(lock);

@@ -11,6 +11,23 @@ use solver::pareto::Trade;
 /// A line per plan, cheapest first.
 #[must_use]
 pub fn text(front: &Front, trade: Trade) -> String {
+    let (header, rows) = rows(front);
+    let mut table = Table::new(&header);
+    rows.into_iter().for_each(|row| table.row(row));
+    let indented: String = table.text().lines().map(|line| format!("  {line}\n")).collect();
+    format!("{}\n\n{indented}", title(front, trade))
+}
+
+/// What the plans have in common.
+#[must_use]
+pub fn title(front: &Front, trade: Trade) -> String {
+    let stopped = if front.stopped { "; the time was up before all were tried" } else { "" };
+    format!("Step time against {}: plans that no other beats in both{stopped}", trade.name())
+}
+
+/// Header and rows of the table, the layout last.
+#[must_use]
+pub fn rows(front: &Front) -> (Vec<&'static str>, Vec<Vec<String>>) {
     let priced = front.pareto.iter().all(|point| point.dollars_per_step.is_some());
     let price = if priced { "$/1000 steps" } else { "GPU-h/1000 steps" };
     let moves = front.pareto.iter().any(|point| moved(point).is_some());
@@ -18,8 +35,7 @@ pub fn text(front: &Front, trade: Trade) -> String {
     if moves {
         columns.insert(5, "moves GiB");
     }
-    let mut table = Table::new(&columns);
-    for point in &front.pareto {
+    let row = |point: &Point| {
         let cost = point.dollars_per_step.unwrap_or(point.gpu_hours_per_step);
         let gap = match &point.plan.certificate {
             Some(proof) if proof.status == Status::Feasible => {
@@ -38,11 +54,9 @@ pub fn text(front: &Front, trade: Trade) -> String {
             moves.then(|| moved(point).map_or_else(|| "-".to_owned(), |moved| gib(moved.total_bytes))),
         );
         row.push(degrees(&point.plan.parallel));
-        table.row(row);
-    }
-    let indented: String = table.text().lines().map(|line| format!("  {line}\n")).collect();
-    let stopped = if front.stopped { "; the time was up before all were tried" } else { "" };
-    format!("Step time against {}: plans that no other beats in both{stopped}\n\n{indented}", trade.name())
+        row
+    };
+    (columns, front.pareto.iter().map(row).collect())
 }
 
 fn moved(point: &Point) -> Option<&Moved> {

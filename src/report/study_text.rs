@@ -142,12 +142,16 @@ fn batches(list: &[BatchPlan]) -> String {
     let mut out = String::new();
     for plan in list.iter().take(SHOWN) {
         let saved = (1.0 - plan.seconds / plan.fixed_seconds) * 100.0;
+        let against = if saved < 0.005 {
+            "no less than".to_owned()
+        } else {
+            format!("{} % less than", significant(saved))
+        };
         let _ = writeln!(
             out,
-            "  {}  {}, {} % less than the best fixed batch of {} tokens",
+            "  {}  {}, {against} the best fixed batch of {} tokens",
             plan.elsewhere,
             long_time(plan.seconds),
-            significant(saved),
             grouped(plan.fixed_batch_tokens as u64)
         );
         for phase in plan.phases.iter().take(SHOWN) {

@@ -74,13 +74,7 @@ impl Journal {
         };
         fs::create_dir_all(folder).map_err(fail(folder))?;
         let lock = lock(folder)?;
-        let path = folder.join(MANIFEST);
-        if path.exists() {
-            belongs(&read_manifest(folder)?, manifest, folder)?;
-        } else {
-            let text = serde_json::to_string_pretty(manifest).unwrap_or_default() + "\n";
-            files::write_text(&path, &text)?;
-        }
+        claim(folder, manifest)?;
         let rows = folder.join(ROWS);
         let mut options = OpenOptions::new();
         let file =
@@ -225,6 +219,19 @@ pub fn read_manifest(folder: &Path) -> Result<Manifest, AppError> {
     }
     let message = format!("schema is `{}`, this version reads `{SCHEMA}`", manifest.schema);
     Err(AppError::content(path.display().to_string(), message))
+}
+
+/// Makes a folder that of a study, or of a shard of it.
+///
+/// # Errors
+/// It is another's, or cannot be written.
+pub fn claim(folder: &Path, manifest: &Manifest) -> Result<(), AppError> {
+    let path = folder.join(MANIFEST);
+    if path.exists() {
+        return belongs(&read_manifest(folder)?, manifest, folder);
+    }
+    let text = serde_json::to_string_pretty(manifest).unwrap_or_default() + "\n";
+    files::write_text(&path, &text)
 }
 
 fn belongs(found: &Manifest, wanted: &Manifest, folder: &Path) -> Result<(), AppError> {

@@ -44,8 +44,12 @@ pub struct Done {
 /// The manifest of a study, or of one shard of it.
 #[must_use]
 pub fn manifest(study: &Study, shard: [u64; 2]) -> Manifest {
+    let columns = columns(study);
     let mut digest = Sha256::new();
     digest.update(env!("CARGO_PKG_VERSION"));
+    for column in &columns {
+        digest.update(format!("\n{}", column.name));
+    }
     digest.update(&study.text);
     for (name, sum) in study.library.digests() {
         digest.update(format!("\n{name} {sum}"));
@@ -57,7 +61,7 @@ pub fn manifest(study: &Study, shard: [u64; 2]) -> Manifest {
         digest: digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect(),
         points,
         shard,
-        columns: columns(study),
+        columns,
         study: study.text.clone(),
     }
 }

@@ -88,13 +88,12 @@ impl Tables {
             parquet: super::parquet::ParquetFile::new(Pending::new(folder.join(PARQUET))?, columns)?,
         };
         let written = tables.csv.write_record(columns.iter().map(|column| column.name.as_str()));
-        written.map_err(|error| tables.csv_failure(&error))?;
+        written.map_err(|error| tables.csv_failure(error))?;
         Ok(tables)
     }
 
-    fn csv_failure(&self, error: &csv::Error) -> AppError {
-        let source = std::io::Error::other(error.to_string());
-        AppError::File { action: "write", path: self.csv_path.clone(), source }
+    fn csv_failure(&self, error: csv::Error) -> AppError {
+        AppError::File { action: "write", path: self.csv_path.clone(), source: error.into() }
     }
 
     /// Adds a row.
@@ -103,7 +102,7 @@ impl Tables {
     /// The disk is full.
     pub fn add(&mut self, row: Vec<Cell>) -> Result<(), AppError> {
         let written = self.csv.write_record(row.iter().map(ToString::to_string));
-        written.map_err(|error| self.csv_failure(&error))?;
+        written.map_err(|error| self.csv_failure(error))?;
         #[cfg(feature = "parquet")]
         self.parquet.add(row)?;
         Ok(())
@@ -116,8 +115,7 @@ impl Tables {
     pub fn finish(self) -> Result<Vec<&'static str>, AppError> {
         let path = self.csv_path.clone();
         let fail = |source: std::io::Error| AppError::File { action: "write", path: path.clone(), source };
-        let pending =
-            self.csv.into_inner().map_err(|error| fail(std::io::Error::other(error.to_string())))?;
+        let pending = self.csv.into_inner().map_err(|error| fail(error.into_error()))?;
         pending.finish()?;
         let mut names = vec![CSV];
         #[cfg(feature = "parquet")]

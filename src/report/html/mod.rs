@@ -6,6 +6,7 @@
 mod bars;
 mod chart;
 mod check;
+mod front;
 mod infeasible;
 mod map;
 mod memory;
@@ -17,6 +18,7 @@ mod sweep;
 mod validate;
 
 pub use check::check;
+pub use front::front;
 pub use infeasible::infeasible;
 pub use plan::plan;
 pub use simulate::simulate;

@@ -68,49 +68,12 @@ pub fn sweep(study: &Study, gathered: &Gathered) -> Markup {
     let Some(x) = study.chart.x.as_deref().filter(|key| keys.contains(key)).or(longest) else {
         return html! {};
     };
-    let at = keys.iter().position(|key| *key == x).unwrap_or(0);
     let y = study.chart.y.as_deref().unwrap_or("tokens_per_second_per_gpu");
-    let zipped: Vec<&String> = study
-        .axes
-        .iter()
-        .filter(|axis| axis.keys.iter().any(|key| key == x))
-        .flat_map(|axis| &axis.keys)
-        .collect();
+    let zipped = zipped(study, x);
     let idle = idle(&keys, &zipped, measure(y), &gathered.outcomes);
     let left_out: Vec<&String> = zipped.iter().copied().chain(&idle).collect();
-    let mut lines: BTreeMap<String, Vec<Dot>> = BTreeMap::new();
-    let mut order: Vec<String> = Vec::new();
-    for outcome in &gathered.outcomes {
-        let name = others(&keys, &left_out, outcome);
-        let (Ok(horizontal), Some(vertical)) = (outcome.values[at].parse::<f64>(), measure(y)(outcome))
-        else {
-            continue;
-        };
-        let dot = Dot { x: horizontal, y: vertical, tip: tip(&keys, outcome) };
-        if !lines.contains_key(&name) {
-            order.push(name.clone());
-        }
-        let line = lines.entry(name).or_default();
-        if line.last().is_none_or(|last| (last.x, last.y) != (dot.x, dot.y)) {
-            line.push(dot);
-        }
-    }
-    let count = order.len();
-    let mut series: Vec<Series> = order
-        .into_iter()
-        .take(MOST_LINES)
-        .enumerate()
-        .filter_map(|(colour, name)| {
-            Some(Series { dots: lines.remove(&name)?, name, style: Style::Curve, colour })
-        })
-        .collect();
-    if !study.measured.is_empty() {
-        let dots = study.measured.iter();
-        let dots = dots
-            .map(|dot| Dot { x: dot.x, y: dot.y, tip: format!("{}\n{}", dot.label, dot.source) })
-            .collect();
-        series.push(Series { name: "published".to_owned(), style: Style::Measured, colour: 8, dots });
-    }
+    let (mut series, count) = curves(&keys, x, measure(y), &left_out, &gathered.outcomes);
+    series.extend(measured(study));
     let shown = series.iter().filter(|one| one.style == Style::Curve).count();
     let span = series
         .iter()
@@ -131,6 +94,50 @@ pub fn sweep(study: &Study, gathered: &Gathered) -> Markup {
         div.plots.large { (chart.render()) }
         (published(study))
     }
+}
+
+/// The keys that vary together with `x`.
+fn zipped<'a>(study: &'a Study, x: &str) -> Vec<&'a String> {
+    let axes = study.axes.iter().filter(|axis| axis.keys.iter().any(|key| key == x));
+    axes.flat_map(|axis| &axis.keys).collect()
+}
+
+/// A line for every setting of the keys that are not left out, as many as are drawn; and how many there are.
+fn curves(
+    keys: &[&str],
+    x: &str,
+    figure: fn(&Outcome) -> Option<f64>,
+    left_out: &[&String],
+    outcomes: &[Outcome],
+) -> (Vec<Series>, usize) {
+    let at = keys.iter().position(|key| *key == x).unwrap_or(0);
+    let mut lines: Vec<(String, Vec<Dot>)> = Vec::new();
+    let mut known: BTreeMap<String, usize> = BTreeMap::new();
+    for outcome in outcomes {
+        let (Ok(x), Some(y)) = (outcome.values[at].parse::<f64>(), figure(outcome)) else { continue };
+        let name = others(keys, left_out, outcome);
+        let line = *known.entry(name.clone()).or_insert(lines.len());
+        if line == lines.len() {
+            lines.push((name, Vec::new()));
+        }
+        let dots = &mut lines[line].1;
+        if line < MOST_LINES && !dots.iter().any(|dot| (dot.x, dot.y) == (x, y)) {
+            dots.push(Dot { x, y, tip: tip(keys, outcome) });
+        }
+    }
+    let count = lines.len();
+    let shown = lines.into_iter().take(MOST_LINES).enumerate();
+    let series = shown.map(|(colour, (name, dots))| Series { dots, name, style: Style::Curve, colour });
+    (series.collect(), count)
+}
+
+/// What was measured, if the study knows of any.
+fn measured(study: &Study) -> Option<Series> {
+    let dots = study.measured.iter();
+    let dots =
+        dots.map(|dot| Dot { x: dot.x, y: dot.y, tip: format!("{}\n{}", dot.label, dot.source) }).collect();
+    let series = Series { name: "published".to_owned(), style: Style::Measured, colour: 8, dots };
+    (!study.measured.is_empty()).then_some(series)
 }
 
 fn published(study: &Study) -> Markup {

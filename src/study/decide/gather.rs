@@ -164,40 +164,59 @@ impl Gathered {
     }
 }
 
-fn outcome(columns: &Columns, axes: &[usize], row: &[Cell]) -> Option<Outcome> {
-    let number = |name: &str| row[columns.at(name)].number();
+/// The layout in short, without data parallelism and with it.
+fn layouts(columns: &Columns, row: &[Cell]) -> (String, String) {
     let shown = |name: &str| row[columns.at(name)].to_string();
-    let gpus = number("gpu_count")?;
-    let per_gpu = number("tokens_per_second_per_gpu")?;
-    let goodput = number("goodput_fraction").unwrap_or(1.0);
-    let mut layout: Vec<String> = ["tp", "pp", "vpp", "cp", "ep"]
-        .into_iter()
-        .filter(|name| number(name).is_some_and(|degree| degree > 1.0))
-        .map(|name| format!("{name} {}", shown(name)))
-        .collect();
-    let mut shape = layout.clone();
-    let dp = number("dp_replicate").unwrap_or(1.0) * number("dp_shard").unwrap_or(1.0);
-    layout.push(format!("dp {dp} (ZeRO-{})", shown("zero_stage")));
-    let mut rest = vec![format!("micro batch {}", shown("micro_batch_size"))];
-    if shown("schedule") != "none" {
-        rest.push(shown("schedule"));
+    let degree = |name: &str| row[columns.at(name)].number().unwrap_or(1.0);
+    let names = ["tp", "pp", "vpp", "cp", "ep", "etp"].into_iter();
+    let names = names.filter(|name| degree(name) > 1.0 && (*name != "etp" || degree("ep") > 1.0));
+    let mut shape: Vec<String> = names.map(|name| format!("{name} {}", shown(name))).collect();
+    let mut layout = shape.clone();
+    let (replicas, shards) = (degree("dp_replicate"), degree("dp_shard"));
+    let zero = match shown("zero_stage").as_str() {
+        stage if stage != "0" && replicas * shards > 1.0 => format!(" (ZeRO-{stage})"),
+        _ => String::new(),
+    };
+    layout.push(if replicas > 1.0 {
+        format!("dp {replicas} x {shards}{zero}")
+    } else {
+        format!("dp {shards}{zero}")
+    });
+    let micro_batch = Some(shown("micro_batches")).filter(|sizes| !sizes.is_empty());
+    let mut rest = vec![format!("micro batch {}", micro_batch.unwrap_or_else(|| shown("micro_batch_size")))];
+    let words = [
+        ("schedule", "none", ""),
+        ("recompute", "none", "recompute "),
+        ("stage_recomputes", "", "recompute by stage "),
+        ("layer_strategies", "", "blocks "),
+        ("state_shares", "", "state "),
+        ("rank_order", RankOrder::default().name(), "ranks "),
+    ];
+    for (name, usual, word) in words {
+        let text = shown(name);
+        if text != usual {
+            rest.push(format!("{word}{text}"));
+        }
     }
-    if shown("recompute") != "none" {
-        rest.push(format!("recompute {}", shown("recompute")));
-    }
-    if shown("rank_order") != RankOrder::default().name() {
-        rest.push(format!("ranks {}", shown("rank_order")));
-    }
-    if number("optimizer_offload").is_some_and(|share| share > 0.0) {
+    if row[columns.at("optimizer_offload")].number().is_some_and(|share| share > 0.0) {
         rest.push("optimizer in host memory".to_owned());
     }
     shape.extend_from_slice(&rest);
     layout.extend(rest);
+    (shape.join(", "), layout.join(", "))
+}
+
+fn outcome(columns: &Columns, axes: &[usize], row: &[Cell]) -> Option<Outcome> {
+    let number = |name: &str| row[columns.at(name)].number();
+    let gpus = number("gpu_count")?;
+    let per_gpu = number("tokens_per_second_per_gpu")?;
+    let goodput = number("goodput_fraction").unwrap_or(1.0);
+    let (shape, layout) = layouts(columns, row);
     Some(Outcome {
         point: number("point")? as u64,
         values: axes.iter().map(|at| row[*at].to_string()).collect(),
-        layout: layout.join(", "),
-        shape: shape.join(", "),
+        layout,
+        shape,
         gpus,
         step_time_seconds: number("step_time_seconds")?,
         tokens_per_second: per_gpu * gpus * goodput,

@@ -1,11 +1,16 @@
 //! What is wrong with a study, found before its first point.
 
-use super::{MOST_POINTS, Study};
+use super::{FIGURES, MOST_POINTS, Study};
 use crate::study::axis::Axis;
 use crate::study::draft::Draft;
 use crate::study::filter::Filter;
 use crate::study::value::Value;
 use std::collections::{BTreeMap, BTreeSet};
+
+/// Keys of a batch size.
+const BATCHES: [&str; 2] = ["global_batch", "batch_tokens"];
+/// The key that failures start from.
+const MTBF: &str = "failures.mtbf_gpu";
 
 /// Keys set twice, keys that exclude each other, conditions on keys that nothing sets.
 pub(super) fn contradictions(
@@ -41,6 +46,29 @@ pub(super) fn contradictions(
     }
 }
 
+/// Questions that get no answer for want of a key, or that ask for what there is not.
+pub(super) fn unanswered(study: &Study, faults: &mut Vec<String>) {
+    for (name, limit) in [("deadline", study.limits.deadline_seconds), ("dollars", study.limits.dollars)] {
+        if limit.is_some() && !study.has("tokens") {
+            faults.push(format!("constraints: {name} is of a whole training: set tokens"));
+        }
+    }
+    if study.batch_schedule.is_some() && !study.axis_keys().iter().any(|key| BATCHES.contains(key)) {
+        faults.push(format!("batch_schedule needs an axis of batches: {}", BATCHES.join(" or ")));
+    }
+    if let Some(x) = study.chart.x.as_deref().filter(|x| !study.axis_keys().contains(x)) {
+        faults.push(format!("chart: x is `{x}`, expected a key that varies along an axis"));
+    }
+    if let Some(y) = study.chart.y.as_deref().filter(|y| !FIGURES.contains(y)) {
+        faults.push(format!("chart: y is `{y}`, expected {}", FIGURES.join(", ")));
+    }
+    let keys = study.base.keys().map(String::as_str).chain(study.axis_keys());
+    let failures: Vec<&str> = keys.filter(|key| key.starts_with("failures.")).collect();
+    if !failures.is_empty() && !study.has(MTBF) {
+        faults.push(format!("{} says nothing without {MTBF}", failures.join(", ")));
+    }
+}
+
 impl Study {
     /// What only shows when values are used: unknown models, clusters, launchers; sizes that are missing; an empty grid.
     pub(super) fn deep_faults(&self) -> Vec<String> {
@@ -59,9 +87,7 @@ impl Study {
                 faults.push(format!("{key} is not set: set it in [base] or along an axis"));
             }
         }
-        for (what, keys) in
-            [("seq_len", &["seq_len"][..]), ("global_batch", &["global_batch", "batch_tokens"])]
-        {
+        for (what, keys) in [("seq_len", &["seq_len"][..]), ("global_batch", &BATCHES)] {
             if !keys.iter().any(|key| self.has(key)) {
                 faults.push(format!("{what} is not set: set it in [base] or along an axis"));
             }

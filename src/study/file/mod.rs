@@ -12,7 +12,7 @@ use super::value::{Kind, Value};
 use crate::error::AppError;
 use crate::inputs;
 use cluster_profiles::Seconds;
-use faults::contradictions;
+use faults::{contradictions, unanswered};
 pub use limits::Limits;
 use limits::RawConstraints;
 use serde::{Deserialize, Serialize};
@@ -53,6 +53,18 @@ pub struct Chart {
     /// Column along the vertical axis; tokens per second and GPU if none.
     pub y: Option<String>,
 }
+
+/// The columns that the sweep chart can show along its vertical axis.
+pub const FIGURES: [&str; 8] = [
+    "tokens_per_second_per_gpu",
+    "tokens_per_second",
+    "step_time_seconds",
+    "model_flops_utilization",
+    "dollars_per_billion_tokens",
+    "joules_per_token",
+    "training_seconds",
+    "training_dollars",
+];
 
 /// How the gradient noise scale grows over a training.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -120,6 +132,7 @@ impl Study {
             toml::from_str(text).map_err(|error| wrong(error.to_string().trim_end().to_owned()))?;
         let mut faults = Vec::new();
         let study = Self::of(raw, text, &mut faults);
+        unanswered(&study, &mut faults);
         if faults.is_empty() {
             faults = study.deep_faults();
         }

@@ -87,7 +87,9 @@ impl Limits {
         let over = |limit: Option<f64>, value: Option<f64>| {
             limit.zip(value).is_some_and(|(most, value)| value > most)
         };
+        let priced = self.dollars.or(self.dollars_per_hour).is_none() || economy.dollars_per_hour.is_some();
         [
+            ("price", !priced),
             ("goodput", economy.never_finishes.is_some()),
             ("step_time", over(self.step_time_seconds, Some(economy.step))),
             ("power", over(self.power_watts, Some(economy.watts))),

@@ -173,7 +173,10 @@ pub fn planned(
     let broken = study.limits.broken(&economy);
     row.text("status", if broken.is_empty() { "ok" } else { "excluded" });
     row.text("binding", if broken.is_empty() { fullest_kind(plan) } else { broken.join(" ") });
-    if let Some(why) = economy.never_finishes {
+    let unpriced = broken.contains(&"price").then(|| {
+        format!("{} has no public price: set cluster.dollars_per_gpu_hour", plan.inputs.cluster.name)
+    });
+    if let Some(why) = economy.never_finishes.or(unpriced) {
         row.text("reason", why);
     }
     row.cells
