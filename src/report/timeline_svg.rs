@@ -102,7 +102,11 @@ impl Canvas<'_> {
         if self.orders.chunks() > 1 {
             self.add(format_args!("<text x=\"{x:.0}\" y=\"52\">paler: every second chunk</text>\n"));
         }
-        self.add(format_args!("<text x=\"{:.0}\" y=\"66\">idle</text>\n", LEFT + PLOT + 8.0));
+        self.add(format_args!(
+            "<text class=\"r\" x=\"{:.0}\" y=\"66\">rank</text><text x=\"{:.0}\" y=\"66\">idle</text>\n",
+            LEFT - 8.0,
+            LEFT + PLOT + 8.0
+        ));
     }
 
     /// One row: the operations of each colour as one path, so that large pictures stay small files.
@@ -179,7 +183,7 @@ impl Canvas<'_> {
             let x = self.x(tick);
             self.add(format_args!(
                 "<line class=\"g\" x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{TOP}\" y2=\"{:.1}\"/>\
-                 <text x=\"{x:.1}\" y=\"{:.1}\">{}</text>\n",
+                 <text x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>\n",
                 bottom + 4.0,
                 bottom + 16.0,
                 rounded(tick, step)
@@ -189,7 +193,7 @@ impl Canvas<'_> {
         let unit = escaped(unit);
         self.add(format_args!(
             "<text x=\"{:.0}\" y=\"{:.1}\">{unit}</text>\n",
-            LEFT + PLOT + 8.0,
+            LEFT + PLOT + 18.0,
             bottom + 16.0
         ));
     }

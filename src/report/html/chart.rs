@@ -1,6 +1,6 @@
 //! Charts with two axes of numbers, linear or logarithmic: dots, curves, labels on hover.
 
-use super::parts::{colour_of, legend};
+use super::parts::{colour_of, is_dashed, legend};
 use crate::report::number::grouped;
 use maud::{Markup, html};
 
@@ -165,7 +165,10 @@ impl Chart {
             figure {
                 figcaption { (self.title) }
                 @if self.series.len() > 1 {
-                    (legend(self.series.iter().map(|series| (series.colour, series.name.as_str()))))
+                    (legend(self.series.iter().filter(|one| one.style != Style::Measured).map(|one| (one.colour, one.name.as_str()))))
+                    @for series in self.series.iter().filter(|one| one.style == Style::Measured) {
+                        ul.legend { li { "\u{2715} " (series.name) } }
+                    }
                 }
                 svg.chart viewBox=(format!("0 0 {width} {height}")) role="img" aria-label=(self.title) {
                     (frame)
@@ -231,7 +234,7 @@ impl Series {
         let colour = colour_of(self.colour);
         html! {
             @if self.style == Style::Curve && path.len() > 1 {
-                path.curve d=(format!("M{}", path.join("L"))) style=(format!("stroke:{colour}")) {}
+                path.curve.dashed[is_dashed(self.colour)] d=(format!("M{}", path.join("L"))) style=(format!("stroke:{colour}")) {}
             }
             @for dot in visible() {
                 @let (x, y) = place(dot);

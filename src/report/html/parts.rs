@@ -22,18 +22,17 @@ const FOLDED: usize = 10;
 /// A table that sorts by the column that is clicked. Of a long one the first rows show, and a button for all.
 pub fn table(header: &[&str], words: Words, rows: &[Vec<String>]) -> Markup {
     let long = rows.len() > FOLDED + 2;
+    let classes: Vec<Option<&str>> = (0..header.len()).map(|at| class_of(at, words, rows)).collect();
     html! {
         div.wide {
             table.sortable.long[long] {
-                thead { tr { @for (at, name) in header.iter().enumerate() { th.text[words.contains(&at)] { (breakable(name)) } } } }
+                thead { tr { @for (name, class) in header.iter().zip(&classes) { th.text[class.is_some()] { (breakable(name)) } } } }
                 tbody {
                     @for row in rows {
                         tr {
-                            @for (at, cell) in row.iter().enumerate() {
-                                @if at == 0 && words.contains(&0) { th.long { (cell) } }
-                                @else if at == 0 { th { (cell) } }
-                                @else if words.contains(&at) { td.long { (cell) } }
-                                @else { td { (cell) } }
+                            @for (at, (cell, class)) in row.iter().zip(&classes).enumerate() {
+                                @if at == 0 { th class=[class] { (cell) } }
+                                @else { td class=[class] { (cell) } }
                             }
                         }
                     }
@@ -44,9 +43,18 @@ pub fn table(header: &[&str], words: Words, rows: &[Vec<String>]) -> Markup {
     }
 }
 
+/// Words are long text; a column of names alone is text as well (the first stands on the left anyway).
+fn class_of(at: usize, words: Words, rows: &[Vec<String>]) -> Option<&'static str> {
+    let name = |row: &Vec<String>| row[at].chars().next().is_some_and(char::is_alphabetic);
+    if words.contains(&at) {
+        return Some("long");
+    }
+    (at > 0 && !rows.is_empty() && rows.iter().all(name)).then_some("text")
+}
+
 /// A name that may go on in the next line behind its dots and underscores.
 fn breakable(name: &str) -> Markup {
-    html! { @for part in name.split_inclusive(['.', '_']) { (part) wbr; } }
+    html! { @for part in name.split_inclusive(['.', '_']) { (part) @if part.ends_with(['.', '_']) { wbr; } } }
 }
 
 /// Charts that show of many before all are asked for; the style sheet hides those behind them.
@@ -66,10 +74,15 @@ pub fn legend<'a>(names: impl Iterator<Item = (usize, &'a str)>) -> Markup {
     html! {
         ul.legend {
             @for (colour, name) in names {
-                li { i style=(format!("background:{}", colour_of(colour))) {} (name) }
+                li { i.dashed[is_dashed(colour)] style=(format!("background-color:{}", colour_of(colour))) {} (name) }
             }
         }
     }
+}
+
+/// Whether a line is dashed, to tell it from that of the same colour.
+pub const fn is_dashed(number: usize) -> bool {
+    number >= COLOURS
 }
 
 /// Number of different colours.

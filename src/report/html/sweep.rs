@@ -15,8 +15,8 @@ use std::collections::BTreeMap;
 const MOST_DOTS: usize = 600;
 /// Jobs that have charts of their own.
 const MOST_JOBS: usize = 8;
-/// Lines of a sweep chart: as many as there are colours to tell them apart.
-const MOST_LINES: usize = COLOURS;
+/// Lines of a sweep chart: as many as colours, whole and dashed, tell apart.
+const MOST_LINES: usize = 2 * COLOURS;
 /// Rows of a table.
 const MOST_ROWS: usize = 200;
 
