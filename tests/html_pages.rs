@@ -234,3 +234,19 @@ fn a_front_is_a_page_with_every_plan_of_it() {
         assert!(page.contains(&format!("<td>{gib:.1}</td>")), "{gib}");
     }
 }
+
+#[test]
+fn hosts_of_several_kinds_say_which_they_are() {
+    let folder = folder();
+    let cluster = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/clusters/two-kinds.toml");
+    let line =
+        format!("plan --cluster {cluster} --model llama-3.1-8b --seq-len 4096 --global-batch 168 --top 1");
+    let (page, plan) = page_of(&line, folder.path());
+    let hosts = plan["placement"]["hosts"].as_array().expect("hosts");
+    assert!(!hosts.is_empty());
+    for host in hosts {
+        let host = host.as_str().expect("a name");
+        let kind = if host == "node2" { "A100-SXM-80GB" } else { "H100-SXM-80GB" };
+        assert!(page.contains(&format!("<b>{host}, {kind}</b>")), "{host}");
+    }
+}

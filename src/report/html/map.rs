@@ -6,7 +6,7 @@ use crate::report::number::grouped;
 use cluster_profiles::Cluster;
 use cost_models::grid::Coordinates;
 use maud::{Markup, html};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Hosts that are drawn one by one; of more, neighbours alike are drawn as one.
 const MOST_HOSTS: usize = 32;
@@ -15,17 +15,18 @@ const MOST_BOXES: usize = 128;
 /// GPUs that are drawn in a box.
 const MOST_GPUS: usize = 16;
 
-/// Neighbouring hosts whose GPUs have the same pipeline ranks.
+/// Neighbouring hosts of one kind whose GPUs have the same pipeline ranks.
 struct Run<'a> {
     first: usize,
     last: usize,
+    kind: &'a str,
     ranks: Vec<&'a RankPlacement>,
 }
 
 /// The part of a page.
 pub fn section(plan: &Plan) -> Markup {
     let hosts = by_host(plan);
-    let runs = runs(&hosts);
+    let runs = runs(&hosts, &kinds(plan));
     let shown = &runs[..runs.len().min(MOST_BOXES)];
     let names = &plan.placement.hosts;
     let pp = plan.parallel.pp as usize;
@@ -56,13 +57,30 @@ fn by_host(plan: &Plan) -> Vec<Vec<&RankPlacement>> {
     hosts
 }
 
-fn runs<'a>(hosts: &[Vec<&'a RankPlacement>]) -> Vec<Run<'a>> {
+/// The title of the GPUs of every host, in the order of the placement; empty where all hosts have the same.
+fn kinds(plan: &Plan) -> Vec<&str> {
+    let groups = &plan.inputs.cluster.groups;
+    if groups.iter().all(|group| group.gpu.title == groups[0].gpu.title) {
+        return vec![""; plan.placement.hosts.len()];
+    }
+    let titles =
+        groups.iter().flat_map(|group| std::iter::repeat_n(group.gpu.title.as_str(), group.nodes as usize));
+    let names = plan.inputs.cluster.host_names();
+    let by_name: BTreeMap<&str, &str> = names.iter().map(String::as_str).zip(titles).collect();
+    plan.placement.hosts.iter().map(|host| by_name.get(host.as_str()).copied().unwrap_or_default()).collect()
+}
+
+fn runs<'a>(hosts: &[Vec<&'a RankPlacement>], kinds: &[&'a str]) -> Vec<Run<'a>> {
     let stages = |ranks: &[&RankPlacement]| ranks.iter().map(|rank| rank.coordinates.pp).collect::<Vec<_>>();
     let mut runs: Vec<Run> = Vec::new();
-    for (at, ranks) in hosts.iter().enumerate() {
+    for (at, (ranks, kind)) in hosts.iter().zip(kinds).enumerate() {
         match runs.last_mut() {
-            Some(run) if hosts.len() > MOST_HOSTS && stages(&run.ranks) == stages(ranks) => run.last = at,
-            _ => runs.push(Run { first: at, last: at, ranks: ranks.clone() }),
+            Some(run)
+                if hosts.len() > MOST_HOSTS && run.kind == *kind && stages(&run.ranks) == stages(ranks) =>
+            {
+                run.last = at;
+            }
+            _ => runs.push(Run { first: at, last: at, kind, ranks: ranks.clone() }),
         }
     }
     runs
@@ -76,6 +94,7 @@ fn node(run: &Run, names: &[String]) -> Markup {
             b {
                 (name(run.first))
                 @if several { " to " (name(run.last)) " (" (run.last - run.first + 1) " alike)" }
+                @if !run.kind.is_empty() { ", " (run.kind) }
             }
             div.gpus {
                 @for rank in run.ranks.iter().take(MOST_GPUS) {

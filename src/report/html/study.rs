@@ -6,7 +6,7 @@ use super::{page, plan};
 use crate::plan::Plan;
 use crate::report::number::{dollars, grouped, long_time, seconds, significant};
 use crate::report::study_text::best_table;
-use crate::study::decide::{BatchPlan, Decisions, Gathered};
+use crate::study::decide::{BatchPlan, Decisions, Gathered, PointSensitivities, Sensitivity};
 use crate::study::file::Study;
 use crate::study::key::shown;
 use cluster_profiles::Seconds;
@@ -169,27 +169,17 @@ fn batches(decisions: &Decisions) -> Markup {
     }
 }
 
-/// What would help the best point of every job.
+/// What would help the best point of every job; of a single job it goes without saying which.
 fn helping(decisions: &Decisions) -> Markup {
-    let step = |time: Option<f64>| time.map_or_else(|| "fits not".to_owned(), |time| seconds(Seconds(time)));
+    let several = decisions.sensitivities.len() > 1;
     let rows = decisions.sensitivities.iter().flat_map(|point| {
         let job = if point.job.is_empty() { "all".to_owned() } else { point.job.clone() };
-        let cells = |name: &str, change: String, halved, doubled| {
-            vec![job.clone(), point.point.to_string(), name.to_owned(), change, step(halved), step(doubled)]
-        };
-        let mut rows: Vec<Vec<String>> = point
-            .numbers
-            .iter()
-            .map(|one| {
-                let change = format!("{:+.3}", one.elasticity);
-                cells(&one.name, change, Some(one.step_halved_seconds), Some(one.step_doubled_seconds))
-            })
-            .collect();
-        let memory = (point.memory_halved_seconds, point.memory_doubled_seconds);
-        rows.push(cells("GPU memory, planned anew", String::new(), memory.0, memory.1));
-        rows
+        let lead = if several { vec![job, point.point.to_string()] } else { Vec::new() };
+        helping_one(point).into_iter().map(move |row| [lead.clone(), row].concat())
     });
     let rows: Vec<Vec<String>> = rows.collect();
+    let (lead, words): (&[&str], &[usize]) = if several { (&["job", "point"], &[0, 2]) } else { (&[], &[0]) };
+    let header = [lead, &["number", "change of the step, %", "halved", "doubled"]].concat();
     html! {
         @if !rows.is_empty() {
             h2 { "What would help the best points" }
@@ -197,9 +187,22 @@ fn helping(decisions: &Decisions) -> Markup {
                 "By how many percent the step changes for one percent more of a number, and the step with half and with twice as \
                  much; the layout stays but for memory."
             }
-            (table(&["job", "point", "number", "change of the step, %", "halved", "doubled"], &[0, 2], &rows))
+            (table(&header, words, &rows))
         }
     }
+}
+
+/// The numbers of one point, GPU memory last.
+fn helping_one(point: &PointSensitivities) -> Vec<Vec<String>> {
+    let step = |time: Option<f64>| time.map_or_else(|| "fits not".to_owned(), |time| seconds(Seconds(time)));
+    let number = |one: &Sensitivity| {
+        let (halved, doubled) = (step(Some(one.step_halved_seconds)), step(Some(one.step_doubled_seconds)));
+        vec![one.name.clone(), format!("{:+.3}", one.elasticity), halved, doubled]
+    };
+    let mut rows: Vec<Vec<String>> = point.numbers.iter().map(number).collect();
+    let (halved, doubled) = (step(point.memory_halved_seconds), step(point.memory_doubled_seconds));
+    rows.push(vec!["GPU memory, planned anew".to_owned(), String::new(), halved, doubled]);
+    rows
 }
 
 fn points(study: &Study, gathered: &Gathered) -> Markup {
