@@ -95,3 +95,19 @@ fn the_leanest_layout_of_a_mixed_cluster_is_the_one_that_lacks_least() {
         assert_eq!(reason.ends_with("only layouts with layers alike were searched"), runtime == "galvatron");
     }
 }
+
+#[test]
+fn a_batch_that_several_kinds_cannot_share_names_the_rule() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let cluster = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/clusters/two-kinds.toml");
+    let line = format!(
+        "plan --model llama-3.1-8b --cluster {cluster} --gpus 16 --seq-len 8192 --global-batch 7 --runtime fsdp1"
+    );
+    let output = run(folder.path(), &line);
+    assert_eq!(output.status.code(), Some(3));
+    let said = text(&output.stderr);
+    assert!(
+        said.starts_with("no feasible plan: no layout on 16 GPUs is legal: micro_batch_size x "),
+        "{said}"
+    );
+}

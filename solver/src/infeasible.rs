@@ -136,10 +136,16 @@ fn too_large(problem: &Problem, leanest: Leanest, nearest: Vec<Change>) -> Infea
     }
 }
 
+/// The rule that excludes most layouts, if any does.
+fn strictest(pruned: &Pruned) -> Option<String> {
+    let rules = pruned.iter().filter(|(rule, _)| !["memory", "bound"].contains(&rule.as_str()));
+    rules.max_by_key(|(_, layouts)| **layouts).map(|(rule, _)| rule.clone())
+}
+
 fn illegal(problem: &Problem, pruned: &Pruned, nearest: Vec<Change>) -> Infeasible {
-    let legal = pruned.iter().filter(|(rule, _)| !["memory", "bound"].contains(&rule.as_str()));
-    let most = legal.max_by_key(|(_, layouts)| **layouts);
-    let rule = most.map_or("constraint", |(rule, _)| rule.as_str());
+    // A search over several kinds of GPU counts no rules of its own.
+    let rule = strictest(pruned).or_else(|| strictest(&space_of(problem).meshes().pruned));
+    let rule = rule.unwrap_or_else(|| "constraint".to_owned());
     let reason = if rule == "constraint" {
         let texts: Vec<String> =
             problem.constraints.as_slice().iter().map(crate::constraint::Constraint::describe).collect();
@@ -149,11 +155,11 @@ fn illegal(problem: &Problem, pruned: &Pruned, nearest: Vec<Change>) -> Infeasib
         let statement = rules.into_iter().find(|known| known.id == rule).map_or("", |known| known.statement);
         format!("no layout on {} GPUs is legal: {statement}", problem.cluster.gpu_count())
     };
-    Infeasible { binding_term: rule.to_owned(), shortfall_bytes: Bytes::ZERO, reason, leanest: None, nearest }
+    Infeasible { binding_term: rule, shortfall_bytes: Bytes::ZERO, reason, leanest: None, nearest }
 }
 
-/// The legal layout that lacks least memory, or has most to spare, among those with even stages, the smallest micro batch, everything recomputed
-/// and all state sharded as far as may be.
+/// The legal layout that lacks least memory, or has most to spare, among those with even stages, the smallest micro batch,
+/// everything recomputed and all state sharded as far as may be.
 #[must_use]
 pub fn leanest(problem: &Problem) -> Option<Leanest> {
     let units = Units::new(problem.model);
