@@ -3,10 +3,9 @@
 use crate::bytes::{UnitBytes, least_in_flight};
 use crate::families::least_middle;
 use crate::mesh::{Mesh, Pipeline};
-use crate::order_bound::round_trips;
 use crate::times::{Mode, UnitTimes};
 use cost_models::Recompute;
-use cost_models::schedule::{Placement, Vocabulary};
+use cost_models::schedule::{Interleaving, LeastStages, Placement, Vocabulary, round_trips};
 use std::ops::Range;
 
 /// A layout without stages: what bounds look at.
@@ -22,6 +21,8 @@ pub struct Layout<'a> {
     pub bytes: &'a UnitBytes,
     /// Units that are dealt out over stages.
     pub body: usize,
+    /// The order of 1F1B and its interleaved forms.
+    pub order: Option<Interleaving>,
 }
 
 /// Halvings of the interval in which the least feasible bound is searched: to 1e-4 of it.
@@ -167,7 +168,33 @@ impl Layout<'_> {
         let stages = f64::from(self.mesh.pp) * f64::from(self.pipeline.vpp);
         let hops = 2.0 * (stages - 3.0).max(0.0) * self.times.least_hop();
         let round_trip = self.times.forward(&whole) + self.times.stage(&whole, keep(recompute))[1] + hops;
-        load.max(largest).max(round_trip)
+        let ordered = self.order.map_or(0.0, |order| order.least_bound(&self.least_stages()));
+        load.max(largest).max(round_trip).max(ordered)
+    }
+
+    /// What the stages of a balanced split into several chunks take at least.
+    fn least_stages(&self) -> LeastStages {
+        let recompute = self.repeated();
+        let whole = 0..self.times.len();
+        let stages = self.ranks() * self.pipeline.vpp as usize;
+        let mode = Mode::of(keep(recompute));
+        let blocks = least_middle(self.body, stages);
+        let [forward, backward] = self.times.least_block(mode).map(|time| blocks as f64 * time);
+        let again = match recompute {
+            Recompute::Full { layers: Some(layers) } => {
+                blocks.min(layers as usize) as f64 * self.times.least_repeat()
+            }
+            _ => 0.0,
+        };
+        let trailing = self.times.leading() + self.body..whole.end;
+        let [head, input, weight] = self.times.stage(&trailing, keep(recompute));
+        LeastStages {
+            forward: self.times.forward(&whole),
+            work: self.times.whole(recompute) + again * stages.saturating_sub(2) as f64,
+            middle: [forward, backward + again],
+            last: [head, input + weight],
+            hop: if blocks > 0 { self.times.least_hop() } else { 0.0 },
+        }
     }
 
     /// What a counted number of recomputed layers adds to all stages of a balanced split, at least: every middle stage repeats

@@ -98,6 +98,12 @@ impl UnitBytes {
         of(&self.state, units) + in_flight * saved <= self.room * (1.0 + 1e-12)
     }
 
+    /// Whether selective recompute saves nothing less.
+    #[must_use]
+    pub fn selects_none(&self) -> bool {
+        self.saved[Mode::Keep as usize] == self.saved[Mode::Selective as usize]
+    }
+
     /// State of some units, and what a microbatch saves of them.
     #[must_use]
     pub fn stage(&self, units: &Range<usize>, again: &Range<usize>, mode: Mode) -> (f64, f64) {

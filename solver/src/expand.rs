@@ -3,10 +3,9 @@
 use crate::bound::Layout;
 use crate::bytes::average_may_fit;
 use crate::leaf::{Goal, Leaf, LeafResult};
-use crate::mesh::{Mesh, Pipeline, Sharding};
+use crate::mesh::{Mesh, Pipeline};
 use crate::node::Kind;
 use crate::objective::Objective;
-use crate::orders::has_local_pipeline;
 use crate::problem::Problem;
 use crate::space::{Pruned, SearchSpace};
 use crate::tables::Tables;
@@ -15,6 +14,7 @@ use crate::units::Units;
 use cluster_profiles::Seconds;
 use cost_models::Recompute;
 use cost_models::rules::{RecomputeFreedom, StageFreedom};
+use cost_models::schedule::{Interleaving, ScheduleShape};
 use std::cmp::Reverse;
 use std::sync::Arc;
 
@@ -42,7 +42,7 @@ pub struct Expansion {
 }
 
 impl Expansion {
-    fn prune(&mut self, rule: &str, layouts: usize) {
+    pub(crate) fn prune(&mut self, rule: &str, layouts: usize) {
         *self.pruned.entry(rule.to_owned()).or_default() += layouts as u64;
     }
 }
@@ -65,69 +65,13 @@ impl Tree<'_, '_> {
         self.value_bound(load + self.problem.runtime.time.step.get(), load)
     }
 
-    fn load(&self, mesh: &Mesh, times: &UnitTimes) -> f64 {
+    pub(crate) fn load(&self, mesh: &Mesh, times: &UnitTimes) -> f64 {
         let average = times.whole(Recompute::None) / f64::from(mesh.pp);
         mesh.num_microbatches as f64 * average.max(times.granular_load(mesh.pp, Recompute::None))
     }
 
-    fn value_bound(&self, step: f64, load: f64) -> f64 {
+    pub(crate) fn value_bound(&self, step: f64, load: f64) -> f64 {
         self.problem.objective.bound(self.problem.cluster, Seconds(step), Seconds(load))
-    }
-
-    /// Every pipeline of a mesh. Without a pipeline the way the state is sharded may change what a layer costs, so that
-    /// shardings are apart; with one, those whose messages between stages take another way.
-    fn expand_mesh(&self, mesh: &Mesh, cutoff: f64) -> Expansion {
-        let mut expansion = Expansion::default();
-        let mut known: Vec<(bool, Vec<Sharding>, Option<Arc<Tables>>)> = Vec::new();
-        let mut kept: Vec<(Pipeline, &[Sharding])> = Vec::new();
-        let pipelines = self.space.pipelines(mesh, &mut expansion.pruned);
-        for (pipeline, shardings) in &pipelines {
-            let pipeline = *pipeline;
-            let by_layer = self.problem.runtime.memory.state.whole_gradients;
-            let combines = pipeline.schedule.kind.definition().combines;
-            let alike =
-                |a: &Sharding, b: &Sharding| mesh.pp > 1 && !by_layer && self.hops_alike(mesh, *a, *b);
-            for group in shardings.chunk_by(alike) {
-                let same = |(own, list, _): &(bool, Vec<Sharding>, _)| *own == combines && list == group;
-                let index = known.iter().position(same).unwrap_or_else(|| {
-                    let tables =
-                        Tables::new(self.problem, self.units, mesh, group, pipeline.schedule, cutoff);
-                    let tables = tables.map(|tables| tables.with_modules(self.space.recomputes()));
-                    known.push((combines, group.to_vec(), tables.map(Arc::new)));
-                    known.len() - 1
-                });
-                let tables = known[index].2.as_ref();
-                if tables.is_some_and(|tables| self.load_bound(tables, &pipeline, cutoff) >= cutoff) {
-                    continue;
-                }
-                if let Some(bound) = tables.and_then(|tables| self.any_split_bound(tables, &pipeline)) {
-                    expansion.any_split = Some(expansion.any_split.map_or(bound, |least| least.min(bound)));
-                }
-                // The bound of a chain depends on what fits, and may be above that of one that moves more.
-                let is_chain = || tables.is_some_and(|tables| self.leaf(&pipeline, tables).is_listed_chain());
-                let less = self.space.moves_less(pipeline.recompute).filter(|_| !is_chain());
-                let less = less.map(|recompute| (Pipeline { recompute, ..pipeline }, group));
-                if less.is_some_and(|less| kept.contains(&less)) {
-                    kept.push((pipeline, group));
-                    continue;
-                }
-                match tables.and_then(|tables| self.first_child(tables, pipeline, cutoff)) {
-                    Some((bound, kind)) if bound < cutoff => {
-                        expansion.children.push((bound, kind));
-                        kept.push((pipeline, group));
-                    }
-                    Some(_) => {}
-                    None => expansion.prune("memory", group.len()),
-                }
-            }
-        }
-        expansion
-    }
-
-    /// Whether messages between stages take as long with both shardings.
-    fn hops_alike(&self, mesh: &Mesh, a: Sharding, b: Sharding) -> bool {
-        let local = |sharding| has_local_pipeline(mesh, sharding, self.problem.cluster);
-        a.rank_order == b.rank_order || local(a) == local(b)
     }
 
     /// Whether the average rank may fit with one microbatch in flight, all state sharded and all recomputed that may be.
@@ -149,34 +93,14 @@ impl Tree<'_, '_> {
         average_may_fit(self.problem, self.units, &parallel, f64::from(mesh.pp), mode)
     }
 
-    /// A value that no split of a pipeline beats, from its load alone; that of a choice of modules is looked at only if what it
-    /// repeats and waits may matter.
-    fn load_bound(&self, tables: &Tables, pipeline: &Pipeline, cutoff: f64) -> f64 {
-        let recompute = least_repeated(pipeline, self.space.freedom());
-        let bound = |times: &UnitTimes| {
-            let load =
-                tables.mesh.num_microbatches as f64 * times.whole(recompute) / f64::from(tables.mesh.pp);
-            self.value_bound(load + tables.outside(), self.load(&tables.mesh, &tables.times))
-        };
-        let least = bound(&tables.times);
-        if least >= cutoff || !matches!(recompute, Recompute::Modules(_)) {
-            return least;
-        }
-        bound(tables.under(self.problem, self.units, recompute).0)
-    }
-
-    /// A value that no split of a pipeline with several chunks beats; none where all its splits are looked at.
-    fn any_split_bound(&self, tables: &Tables, pipeline: &Pipeline) -> Option<f64> {
-        if pipeline.vpp == 1 || self.space.engine().stages == StageFreedom::Own {
-            return None;
-        }
-        let seconds = self.layout(pipeline, tables).any_split_bound()?;
-        Some(self.value_bound(seconds + tables.outside(), self.load(&tables.mesh, &tables.times)))
-    }
-
     /// The first of the pipelines that this one stands for, with its bound: infinite where no split is found to be below the
     /// cutoff; none where none fits.
-    fn first_child(&self, tables: &Arc<Tables>, pipeline: Pipeline, cutoff: f64) -> Option<(f64, Kind)> {
+    pub(crate) fn first_child(
+        &self,
+        tables: &Arc<Tables>,
+        pipeline: Pipeline,
+        cutoff: f64,
+    ) -> Option<(f64, Kind)> {
         let pipeline = self.first_pipeline(pipeline, tables)?;
         let limit = match self.problem.objective {
             Objective::StepTime => cutoff - tables.outside(),
@@ -229,10 +153,15 @@ impl Tree<'_, '_> {
         if vpp > 1 { blocks.div_ceil(mesh.pp * vpp) + 1 } else { blocks.max(1) }
     }
 
-    fn layout<'t>(&self, pipeline: &'t Pipeline, tables: &'t Tables) -> Layout<'t> {
+    /// A pipeline with the tables of its mesh.
+    #[must_use]
+    pub fn layout<'t>(&self, pipeline: &'t Pipeline, tables: &'t Tables) -> Layout<'t> {
         let body = self.units.len() - self.units.leading() - self.units.trailing();
         let (times, bytes) = tables.under(self.problem, self.units, pipeline.recompute);
-        Layout { mesh: &tables.mesh, pipeline, times, bytes, body }
+        let group_size = self.problem.runtime.memory.pipeline.group_size;
+        let shape = ScheduleShape { group_size, ..self.space.shape(&tables.mesh, pipeline.vpp) };
+        let order = Interleaving::of(pipeline.schedule.kind, &shape);
+        Layout { mesh: &tables.mesh, pipeline, times, bytes, body, order }
     }
 
     pub(crate) fn leaf<'t>(&'t self, pipeline: &'t Pipeline, tables: &'t Tables) -> Leaf<'t, 't> {
@@ -254,32 +183,34 @@ impl Tree<'_, '_> {
             return self.solve(tables, pipeline, leaf.is_listed_chain(), goal);
         }
         let counted = matches!(pipeline.recompute, Recompute::Full { layers: Some(_) });
-        let bound = leaf.family_bound(goal.cutoff);
-        // A split that does not fit may be below all that do: it may fit with more modules moved.
-        let least = bound.unwrap_or(goal.cutoff);
-        let expands = self.has_more_moved(pipeline) && leaf.lacks_memory(least);
-        let mut children = if expands { self.more_moved(tables, pipeline, goal.cutoff) } else { Vec::new() };
-        match bound {
+        let family = leaf.family_bound(goal.cutoff);
+        // A split that does not fit may be below all that do: it may fit where less is kept.
+        let expands = family.lacks_memory && self.may_keep_less(tables, pipeline);
+        let mut children = Vec::new();
+        match family.least {
             Some(bound) => children.push((bound, Kind::Splits(Arc::clone(tables), *pipeline, expands))),
             // What is too large for so many recomputed layers may fit with more.
-            None if counted && leaf.lacks_memory(goal.cutoff) => {
+            None if counted && family.lacks_memory => {
                 children.extend(self.one_layer_more(tables, pipeline, goal.cutoff));
             }
             None => {}
         }
+        if expands {
+            children.extend(self.keep_less(tables, pipeline, goal.cutoff));
+        }
         Expansion { children, ..Expansion::default() }
     }
 
-    /// Looks at all splits. Pipelines that move just more modules are no better where every split that matters fits, unless they are `known`
-    /// already.
+    /// Looks at all splits. Pipelines that keep just less are no better where every split that matters fits, unless they are
+    /// `known` already.
     fn solve(&self, tables: &Arc<Tables>, pipeline: &Pipeline, known: bool, goal: &Goal) -> Expansion {
         let mut expansion = Expansion::default();
         let leaf = self.leaf(pipeline, tables);
         let result = leaf.solve(goal);
-        if !known && self.has_more_moved(pipeline) {
+        if !known && self.may_keep_less(tables, pipeline) {
             let best = result.best.as_ref().map_or(goal.cutoff, |best| best.value.min(goal.cutoff));
             if leaf.memory_matters(&result, best) {
-                expansion.children = self.more_moved(tables, pipeline, best);
+                expansion.children = self.keep_less(tables, pipeline, best);
             }
         }
         let next = self.one_layer_more(tables, pipeline, goal.cutoff);
@@ -293,21 +224,40 @@ impl Tree<'_, '_> {
         expansion
     }
 
-    /// Whether some choice of modules moves just more than a pipeline.
-    fn has_more_moved(&self, pipeline: &Pipeline) -> bool {
-        let mut choices = self.space.recomputes().iter();
-        choices.any(|own| self.space.moves_less(*own) == Some(pipeline.recompute))
+    /// The same pipeline that repeats and moves just less, all splits of which are no slower: longer operations in one order
+    /// end no earlier. None where the order or the choice of stages depends on what fits.
+    pub(crate) fn keeps_more(&self, mesh: &Mesh, pipeline: &Pipeline) -> Option<Pipeline> {
+        let definition = pipeline.schedule.kind.definition();
+        // The bound of a chain depends on what fits, and may be above that of one that keeps less.
+        let listed = self.space.engine().stages == StageFreedom::Listed;
+        let is_chain = mesh.pp > 1 && pipeline.vpp == 1 && listed;
+        if pipeline.per_stage || is_chain || !definition.is_fixed() {
+            return None;
+        }
+        let recompute = self.space.keeps_more(pipeline.recompute)?;
+        Some(Pipeline { recompute, ..*pipeline })
     }
 
-    /// The same with just more modules moved: no split of it takes less time, so that it is of use only where a split does not fit.
-    fn more_moved(&self, tables: &Arc<Tables>, pipeline: &Pipeline, cutoff: f64) -> Vec<(f64, Kind)> {
-        let Some(sharded) = tables.shardings.first() else { return Vec::new() };
-        let choices = self.space.recomputes().iter().copied();
-        choices
-            .filter(|own| self.space.moves_less(*own) == Some(pipeline.recompute))
-            .map(|recompute| Pipeline { recompute, ..*pipeline })
-            .filter(|more| self.space.allows(&tables.mesh.with(more, sharded.sharding)))
-            .filter_map(|more| self.first_child(tables, more, cutoff))
+    /// The pipelines that repeat or move just more: of use only where a split does not fit.
+    fn that_keep_less(&self, tables: &Tables, pipeline: &Pipeline) -> impl Iterator<Item = Pipeline> {
+        let choices = self.space.recomputes().iter().filter(|own| tables.same(**own).is_none());
+        let others = choices.map(|&recompute| Pipeline { recompute, ..*pipeline });
+        others.filter(|other| self.keeps_more(&tables.mesh, other) == Some(*pipeline))
+    }
+
+    fn may_keep_less(&self, tables: &Tables, pipeline: &Pipeline) -> bool {
+        self.that_keep_less(tables, pipeline).next().is_some()
+    }
+
+    /// [`Self::that_keep_less`] with their bounds.
+    fn keep_less(&self, tables: &Arc<Tables>, pipeline: &Pipeline, cutoff: f64) -> Vec<(f64, Kind)> {
+        let allows = |other: &Pipeline| {
+            let mut shardings = tables.shardings.iter();
+            shardings.all(|sharded| self.space.allows(&tables.mesh.with(other, sharded.sharding)))
+        };
+        self.that_keep_less(tables, pipeline)
+            .filter(allows)
+            .filter_map(|other| self.first_child(tables, other, cutoff))
             .filter(|(bound, _)| *bound < cutoff)
             .collect()
     }
@@ -333,13 +283,5 @@ impl Tree<'_, '_> {
         let more = Pipeline { recompute, ..*pipeline };
         let sharding = tables.shardings.first()?.sharding;
         self.space.allows(&tables.mesh.with(&more, sharding)).then_some(more)
-    }
-}
-
-/// What is surely repeated: where layers can be counted, a pipeline that recomputes starts with one of them.
-fn least_repeated(pipeline: &Pipeline, freedom: RecomputeFreedom) -> Recompute {
-    match pipeline.recompute {
-        Recompute::Full { .. } if freedom != RecomputeFreedom::AllOrNone => Recompute::None,
-        other => other,
     }
 }

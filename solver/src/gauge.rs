@@ -4,12 +4,11 @@
 use crate::bytes::held_of_chunk;
 use crate::families::{Balanced, Ends};
 use crate::leaf::Leaf;
-use crate::order_bound::Interleaving;
 use crate::splits::ranges;
 use crate::times::Mode;
 use cost_models::Recompute;
 use cost_models::schedule::{
-    BoundInput, Hop, OpCosts, Placement, ScheduleKind, StageCosts as OpTimes, Vocabulary, bound,
+    BoundInput, Hop, Interleaving, OpCosts, Placement, ScheduleKind, StageCosts as OpTimes, Vocabulary, bound,
 };
 use std::ops::Range;
 
@@ -47,7 +46,7 @@ impl<'l, 'a, 'p> Gauge<'l, 'a, 'p> {
         Self {
             leaf,
             held: held(leaf, &ranks[..stages]),
-            order: leaf.interleaving(),
+            order: leaf.layout.order,
             looped,
             by_blocks: looped && many && whole && has_equal_blocks(leaf),
             sums: vec![0.0; leaf.layout.ranks()],

@@ -128,10 +128,10 @@ impl Leaf<'_, '_> {
         self.layout.mesh.with(self.layout.pipeline, sharding)
     }
 
-    /// The value no split of the family beats; none if that is not below the cutoff. Splits whose fullest rank alone is
-    /// above the least value so far are not looked at any closer: the others come by rising load.
+    /// What no split of the family beats. Splits whose fullest rank alone is above the least value so far are not looked at any
+    /// closer: the others come by rising load.
     #[must_use]
-    pub fn family_bound(&self, cutoff: f64) -> Option<f64> {
+    pub fn family_bound(&self, cutoff: f64) -> FamilyBound {
         let mut least = cutoff;
         let mut gauge = Gauge::new(self, self.stages());
         let mut ends = Ends::with_capacity(self.stages());
@@ -145,17 +145,25 @@ impl Leaf<'_, '_> {
         let mut splits: Vec<(f64, FamilySplit)> =
             self.family().into_iter().map(|split| (load_of(&split), split)).collect();
         splits.sort_by(|a, b| a.0.total_cmp(&b.0));
-        for (load, split) in splits {
-            if value(load) >= least {
+        let mut too_large: Vec<&FamilySplit> = Vec::new();
+        for (load, split) in &splits {
+            if value(*load) >= least {
                 break;
             }
             split.write(self.units, &mut ends);
             if gauge.may_fit(&ends) {
                 let bound = gauge.bound_until(&ends, |seconds| value(seconds) >= least);
                 least = least.min(value(bound));
+            } else {
+                too_large.push(split);
             }
         }
-        (least < cutoff).then_some(least)
+        let mut is_less = |split: &FamilySplit| {
+            split.write(self.units, &mut ends);
+            value(gauge.bound_until(&ends, |seconds| value(seconds) >= least)) < least
+        };
+        let lacks_memory = too_large.into_iter().any(&mut is_less);
+        FamilyBound { least: (least < cutoff).then_some(least), lacks_memory }
     }
 
     /// Whether a split of the family with a value below `cutoff` does not fit.
@@ -313,6 +321,15 @@ impl Leaf<'_, '_> {
             hop: self.layout.hop(),
         }
     }
+}
+
+/// What is known of all splits that an engine runs of a layout.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct FamilyBound {
+    /// The value that no split that fits beats; none if that is not below the cutoff.
+    pub least: Option<f64>,
+    /// Whether a split that does not fit may be below that, or below the cutoff where there is none.
+    pub lacks_memory: bool,
 }
 
 /// A split that an engine runs.

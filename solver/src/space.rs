@@ -104,12 +104,18 @@ impl<'a> SearchSpace<'a> {
         &self.recomputes
     }
 
-    /// Of a choice of modules the one that moves just less and repeats the same, down to keeping all; none for others, and where it is not
-    /// a choice of the space. Of choices that move a share only keeping all is surely less: which layers a share falls on
-    /// depends on the modules.
+    /// What repeats and moves just less, down to keeping all: of a choice of modules the one that moves fewer and repeats the
+    /// same. None where that is not a choice of the space, and for numbers of layers. Of choices that move a share only keeping
+    /// all is surely less: which layers a share falls on depends on the modules.
     #[must_use]
-    pub fn moves_less(&self, recompute: Recompute) -> Option<Recompute> {
-        let Recompute::Modules(choice) = recompute else { return None };
+    pub fn keeps_more(&self, recompute: Recompute) -> Option<Recompute> {
+        let choice = match recompute {
+            Recompute::Modules(choice) => choice,
+            Recompute::Selective | Recompute::Full { layers: None } => {
+                return self.recomputes.contains(&Recompute::None).then_some(Recompute::None);
+            }
+            _ => return None,
+        };
         let mut moved: Vec<Module> = choice.moved.iter().collect();
         while moved.pop().is_some() {
             if choice.percent < 100 && !moved.is_empty() {
@@ -369,7 +375,7 @@ impl<'a> SearchSpace<'a> {
     }
 
     /// The shape a schedule runs in, with the engine's groups of microbatches, as the cost model simulates it.
-    fn shape(&self, mesh: &Mesh, vpp: u32) -> ScheduleShape {
+    pub(crate) fn shape(&self, mesh: &Mesh, vpp: u32) -> ScheduleShape {
         let microbatches = u32::try_from(mesh.num_microbatches).unwrap_or(u32::MAX);
         let shape = ScheduleShape::new(mesh.pp, microbatches).with_chunks(vpp);
         ScheduleShape { group_rule: self.engine.groups, ..shape }

@@ -3,13 +3,12 @@
 use crate::families::Ends;
 use crate::gauge::Gauge;
 use crate::leaf::Leaf;
-use crate::order_bound::{Interleaving, round_trips};
 use crate::outside::{RankShare, distinct, outside_of};
 use crate::partition::{Chain, StageTimes};
 use crate::splits::ranges;
 use cluster_profiles::Seconds;
-use cost_models::schedule::{OpCosts, ScheduleKind};
-use cost_models::{ParallelConfig, Recompute, rules};
+use cost_models::schedule::{OpCosts, round_trips};
+use cost_models::{ParallelConfig, Recompute};
 
 impl Leaf<'_, '_> {
     /// The objective of a step of at least so many seconds.
@@ -23,25 +22,6 @@ impl Leaf<'_, '_> {
     #[must_use]
     pub fn split_bound(&self, ends: &Ends) -> f64 {
         Gauge::new(self, ends.len()).bound(ends)
-    }
-
-    /// The order of 1F1B and its interleaved forms; none for other schedules, and where the last group is not whole.
-    pub(crate) fn interleaving(&self) -> Option<Interleaving> {
-        let (mesh, pipeline) = (self.layout.mesh, self.layout.pipeline);
-        let kind = pipeline.schedule.kind;
-        let known =
-            [ScheduleKind::OneFOneB, ScheduleKind::Interleaved, ScheduleKind::Combined].contains(&kind);
-        let runtime = self.problem.runtime;
-        let microbatches = u32::try_from(mesh.num_microbatches).ok().filter(|_| known)?;
-        let rule = rules::engine(&runtime.name).groups;
-        let group = rule.group(mesh.pp, microbatches, runtime.memory.pipeline.group_size);
-        let whole = pipeline.vpp == 1 || (group > 0 && microbatches.is_multiple_of(group));
-        whole.then_some(Interleaving {
-            ranks: mesh.pp as usize,
-            chunks: pipeline.vpp as usize,
-            microbatches: microbatches as usize,
-            group: group as usize,
-        })
     }
 
     /// Round trips of 1F1B, the last of which ends as its chain of stages does.

@@ -38,6 +38,8 @@ pub struct Tables {
     pub bytes: UnitBytes,
     /// Shardings, least traffic first; at least one.
     pub shardings: Vec<Sharded>,
+    /// Whether selective recompute repeats nothing and saves nothing less.
+    selects_none: bool,
     /// The same times and bytes under choices of modules, made when they are asked for.
     modules: Vec<(ModuleChoice, OnceLock<Option<TimesAndBytes>>)>,
 }
@@ -70,7 +72,8 @@ impl Tables {
             sharded.outside = outside_bound(problem, &sharded.parallel, &times, longest);
         }
         list.sort_by(|a, b| a.outside.total_cmp(&b.outside));
-        Some(Self { mesh: *mesh, times, bytes, shardings: list, modules: Vec::new() })
+        let selects_none = times.selects_none() && bytes.selects_none();
+        Some(Self { mesh: *mesh, times, bytes, shardings: list, selects_none, modules: Vec::new() })
     }
 
     /// The same, which also knows the choices of modules among these recomputes.
@@ -101,6 +104,13 @@ impl Tables {
             _ => None,
         };
         own.map_or((&self.times, &self.bytes), |(times, bytes)| (times, bytes))
+    }
+
+    /// The recompute that takes as long and keeps as much, if another does: nothing, where a runtime's selective recompute finds
+    /// nothing to repeat.
+    #[must_use]
+    pub fn same(&self, recompute: Recompute) -> Option<Recompute> {
+        (self.selects_none && recompute == Recompute::Selective).then_some(Recompute::None)
     }
 
     /// Seconds outside the pipeline, at least.

@@ -93,6 +93,8 @@ pub struct UnitTimes {
     kinds: Vec<(u32, [f64; 3])>,
     /// Whether a unit of the kind is dealt out over stages.
     dealt: Vec<bool>,
+    /// The least forward, and the least backward in every mode, of a unit that is dealt out over stages.
+    least: [f64; 4],
 }
 
 /// What a unit costs.
@@ -162,6 +164,7 @@ impl UnitTimes {
             recomputable: blocks_before(units),
             leading: units.leading(),
             kinds: units.kinds().iter().zip(&kinds).map(|(kind, cost)| (kind.count, works(cost))).collect(),
+            least: least(units, &kinds),
             dealt: dealt(units),
         }
     }
@@ -233,6 +236,14 @@ impl UnitTimes {
         self.kinds.iter().map(load).fold(0.0, f64::max)
     }
 
+    /// Whether selective recompute repeats nothing.
+    #[must_use]
+    pub fn selects_none(&self) -> bool {
+        let [keep, selective] = [Mode::Keep, Mode::Selective].map(|mode| mode as usize);
+        self.input[keep] == self.input[selective]
+            && self.kinds.iter().all(|(_, work)| work[keep] == work[selective])
+    }
+
     /// What full recompute adds to a unit that is dealt out over stages, at least.
     #[must_use]
     pub fn least_repeat(&self) -> f64 {
@@ -245,6 +256,18 @@ impl UnitTimes {
     pub fn dealt_kinds(&self) -> impl Iterator<Item = (usize, u32, [f64; 3])> + '_ {
         let kinds = self.kinds.iter().zip(&self.dealt).enumerate().filter(|(_, (_, dealt))| **dealt);
         kinds.map(|(kind, ((count, work), _))| (kind, *count, *work))
+    }
+
+    /// The least forward and backward of a unit that is dealt out over stages.
+    #[must_use]
+    pub fn least_block(&self, mode: Mode) -> [f64; 2] {
+        [self.least[0], self.least[1 + mode as usize]]
+    }
+
+    /// Units before the first that is dealt out over stages.
+    #[must_use]
+    pub fn leading(&self) -> usize {
+        self.leading
     }
 
     /// Forward and backward of the whole model, without recompute of a counted number of layers.
@@ -299,6 +322,16 @@ fn blocks_before(units: &Units) -> Vec<u32> {
         sum
     });
     std::iter::once(0).chain(sums).collect()
+}
+
+/// The least forward, and the least backward in every mode, of the units that are dealt out over stages.
+fn least(units: &Units, kinds: &[UnitCost]) -> [f64; 4] {
+    let of_kind = |cost: &UnitCost| {
+        let [keep, selective, full] = cost.input.map(|input| input + cost.weight);
+        [cost.forward, keep, selective, full]
+    };
+    let body = units.as_slice().iter().filter(|unit| unit.body).map(|unit| of_kind(&kinds[unit.kind]));
+    body.reduce(|a, b| std::array::from_fn(|part| a[part].min(b[part]))).unwrap_or([0.0; 4])
 }
 
 /// For every kind whether all its units are dealt out over stages.

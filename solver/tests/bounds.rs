@@ -6,7 +6,7 @@ mod support;
 
 use cluster_profiles::{Cluster, catalog};
 use cost_models::{ModelSpec, ParallelConfig, Recompute, Runtime};
-use solver::bound::Layout;
+use solver::expand::Tree;
 use solver::families::{Slack, balanced};
 use solver::leaf::Leaf;
 use solver::mesh::Pipeline;
@@ -105,8 +105,8 @@ fn compare(problem: &Problem, draws: usize, seed: u64) -> (usize, usize, usize) 
         let cutoff = if random.index(2) == 0 { step * 1.0001 } else { f64::INFINITY };
         let tables = Tables::new(problem, &units, mesh, &[*sharding], pipeline.schedule, cutoff);
         let tables = tables.expect("sizes are sound");
-        let body = units.len() - units.leading() - units.trailing();
-        let layout = Layout { mesh, pipeline: &pipeline, times: &tables.times, bytes: &tables.bytes, body };
+        let tree = Tree { problem, units: &units, space: &space };
+        let layout = tree.layout(&pipeline, &tables);
         let leaf = Leaf {
             problem,
             units: &units,

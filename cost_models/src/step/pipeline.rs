@@ -5,7 +5,7 @@ use super::op_costs::op_costs;
 use super::stages::StageCosts;
 use crate::layer_cost::Passes;
 use crate::run::TrainingRun;
-use crate::schedule::{Op, OpCosts, OpKind, RankOrders, Schedule, generate_for, simulate};
+use crate::schedule::{Interleaving, Op, OpCosts, OpKind, RankOrders, Schedule, generate_for, simulate};
 use cluster_profiles::Seconds;
 
 /// Microbatches per pipeline rank from which on the steady state is extrapolated instead of simulated.
@@ -41,7 +41,16 @@ enum Orders {
     /// One rank: the work, nothing else.
     Single,
     /// Orders of a number of microbatches, and of some rounds more where the rest is extrapolated.
-    Simulated { orders: Box<RankOrders>, longer: Option<Box<RankOrders>> },
+    Simulated { orders: Box<RankOrders>, longer: Option<Longer> },
+}
+
+/// What the rest of a step is extrapolated with.
+#[derive(Debug, Clone, PartialEq)]
+struct Longer {
+    /// Orders of some rounds more.
+    orders: RankOrders,
+    /// The order of all microbatches, which bounds what is extrapolated.
+    whole: Option<Interleaving>,
 }
 
 impl PreparedSchedule {
@@ -54,9 +63,15 @@ impl PreparedSchedule {
             return Ok(Self { orders: Orders::Single, staggered: false });
         }
         let costs = op_costs(run, stages, true);
-        let make = |microbatches: u64| orders_of(run, microbatches, &costs).map(Box::new);
+        let make = |microbatches: u64| orders_of(run, microbatches, &costs);
         let (first, second) = rounds(run)?;
-        let orders = Orders::Simulated { orders: make(first)?, longer: second.map(make).transpose()? };
+        let kind = schedule_of(run)?.kind;
+        let shape = run.runtime.schedule_shape(run.parallel, run.parallel.num_microbatches);
+        let longer = |microbatches: u64| -> Result<Longer, StepError> {
+            Ok(Longer { orders: make(microbatches)?, whole: Interleaving::of(kind, &shape) })
+        };
+        let orders = Box::new(make(first)?);
+        let orders = Orders::Simulated { orders, longer: second.map(longer).transpose()? };
         Ok(Self { orders, staggered: is_staggered(run)? })
     }
 
@@ -97,16 +112,18 @@ impl PreparedSchedule {
             }
             Orders::Simulated { orders, longer } => {
                 let costs = op_costs(run, stages, with_hops);
-                self.extrapolated(run, orders, longer.as_deref(), &costs)
+                self.extrapolated(run, orders, longer.as_ref(), &costs)
             }
         }
     }
 
+    /// Microbatches that are not simulated take as long as the last ones that are, and all together no less than their order
+    /// allows: the rank that is busiest in the long run may not be the last to end yet.
     fn extrapolated(
         &self,
         run: &TrainingRun,
         orders: &RankOrders,
-        longer: Option<&RankOrders>,
+        longer: Option<&Longer>,
         costs: &OpCosts,
     ) -> Result<Seconds, StepError> {
         let span = |orders: &RankOrders| -> Result<f64, StepError> {
@@ -117,9 +134,10 @@ impl PreparedSchedule {
         let first = span(orders)?;
         let Some(longer) = longer else { return Ok(Seconds(first)) };
         let simulated = f64::from(orders.total_microbatches());
-        let round = f64::from(longer.total_microbatches()) - simulated;
-        let per_microbatch = (span(longer)? - first) / round;
-        Ok(Seconds(first + per_microbatch * (run.parallel.num_microbatches as f64 - simulated)))
+        let round = f64::from(longer.orders.total_microbatches()) - simulated;
+        let per_microbatch = (span(&longer.orders)? - first) / round;
+        let whole = first + per_microbatch * (run.parallel.num_microbatches as f64 - simulated);
+        Ok(Seconds(longer.whole.map_or(whole, |order| whole.max(order.bound(costs)))))
     }
 }
 

@@ -10,14 +10,13 @@ use crate::bound::Layout as Bounds;
 use crate::bytes::UnitBytes;
 use crate::leaf::memory_of;
 use crate::mesh::Sharding;
-use crate::order_bound::Interleaving;
 use crate::outside::{RankShare, outside_of};
 use crate::splits::{ranges, stage_map};
 use crate::times::{UnitTimes, run_of};
 use cluster_profiles::Bytes;
 use cost_models::memory::MemoryTable;
 use cost_models::rules::StageFreedom;
-use cost_models::schedule::{BoundInput, Hop, OpCosts, Placement, Vocabulary, bound};
+use cost_models::schedule::{BoundInput, Hop, Interleaving, OpCosts, Placement, Vocabulary, bound};
 use cost_models::sites::Sites;
 use cost_models::stages::default_stages;
 use cost_models::step::{PreparedSchedule, StageCosts as RankCosts, step_seconds};
@@ -341,7 +340,7 @@ fn bounds_of<'t>(
     bytes: &'t [UnitBytes],
 ) -> Vec<Bounds<'t>> {
     let body = part.units.len() - part.units.leading() - part.units.trailing();
+    let (mesh, pipeline) = (&layout.mesh, &layout.pipeline);
     let own = times.iter().zip(bytes);
-    own.map(|(times, bytes)| Bounds { mesh: &layout.mesh, pipeline: &layout.pipeline, times, bytes, body })
-        .collect()
+    own.map(|(times, bytes)| Bounds { mesh, pipeline, times, bytes, body, order: None }).collect()
 }

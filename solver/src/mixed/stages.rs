@@ -87,7 +87,7 @@ impl Stages<'_> {
 
     /// In 1F1B a rank's first backward waits for the first microbatch to go through all stages and back, and after its last
     /// forward that microbatch goes on to the last stage and back: what lies behind the rank counts twice
-    /// ([`crate::order_bound`]).
+    /// ([`cost_models::schedule::Interleaving`]).
     pub(super) fn span(&self, graph: &Graph, stage: usize, times: StageTimes, behind: f64) -> f64 {
         let before = (graph.stages - stage) as f64;
         if !self.counts_behind() || before >= self.microbatches {
