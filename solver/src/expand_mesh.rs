@@ -14,10 +14,11 @@ struct Pipelines<'t, 'a, 'p> {
     tree: &'t Tree<'a, 'p>,
     mesh: &'t Mesh,
     cutoff: f64,
-    /// Tables for schedules that combine forwards with backwards or not, and for the shardings that cost layers the same.
-    tables: Vec<(bool, &'t [Sharding], Option<Arc<Tables>>)>,
-    /// What came of pipelines with some shardings: whether a split may fit.
-    seen: Vec<(Pipeline, &'t [Sharding], bool)>,
+    /// Shardings that cost layers the same, each with its tables: for schedules that combine forwards with backwards, and for
+    /// the others.
+    groups: Vec<(&'t [Sharding], [Option<Option<Arc<Tables>>>; 2])>,
+    /// What came of pipelines with a group of shardings: whether a split may fit.
+    seen: Vec<(Pipeline, usize, bool)>,
     expansion: Expansion,
 }
 
@@ -26,15 +27,15 @@ impl Tree<'_, '_> {
     /// shardings are apart; with one, those whose messages between stages take another way.
     pub(crate) fn expand_mesh(&self, mesh: &Mesh, cutoff: f64) -> Expansion {
         let mut expansion = Expansion::default();
-        let list = self.space.pipelines(mesh, &mut expansion.pruned);
+        let layouts = self.space.layouts(mesh, &mut expansion.pruned);
         let by_layer = self.problem.runtime.memory.state.whole_gradients;
         let alike = |a: &Sharding, b: &Sharding| mesh.pp > 1 && !by_layer && self.hops_alike(mesh, *a, *b);
-        let (tables, seen) = (Vec::new(), Vec::with_capacity(list.len()));
-        let mut pipelines = Pipelines { tree: self, mesh, cutoff, tables, seen, expansion };
-        for (pipeline, shardings) in &list {
-            for group in shardings.chunk_by(alike) {
-                pipelines.look_at(*pipeline, group);
-            }
+        let groups: Vec<_> = layouts.shardings.chunk_by(alike).map(|group| (group, [None, None])).collect();
+        let count = groups.len();
+        let seen = Vec::with_capacity(layouts.pipelines.len() * count);
+        let mut pipelines = Pipelines { tree: self, mesh, cutoff, groups, seen, expansion };
+        for pipeline in &layouts.pipelines {
+            (0..count).for_each(|group| pipelines.look_at(*pipeline, group));
         }
         pipelines.expansion
     }
@@ -74,10 +75,11 @@ impl Tree<'_, '_> {
 
 impl<'t> Pipelines<'t, '_, '_> {
     /// Makes a pipeline with some shardings a child, unless none of its splits may have a value below the cutoff or fit.
-    fn look_at(&mut self, pipeline: Pipeline, group: &'t [Sharding]) {
+    fn look_at(&mut self, pipeline: Pipeline, group: usize) {
         let (tree, cutoff) = (self.tree, self.cutoff);
+        let shardings = self.groups[group].0.len();
         let Some(tables) = self.tables_of(&pipeline, group) else {
-            return self.expansion.prune("memory", group.len());
+            return self.expansion.prune("memory", shardings);
         };
         let load = tree.load_bound(&tables, &pipeline, cutoff);
         if load >= cutoff {
@@ -92,34 +94,32 @@ impl<'t> Pipelines<'t, '_, '_> {
         let fits = known.unwrap_or(child.is_some());
         self.seen.push((pipeline, group, fits));
         if !fits {
-            self.expansion.prune("memory", group.len());
+            self.expansion.prune("memory", shardings);
         }
         self.expansion.children.extend(child.filter(|(bound, _)| *bound < cutoff));
     }
 
     /// Whether a split may fit of a pipeline that need not be looked at: one that keeps more, and whose splits are no slower,
     /// stands for it if that may fit; one that costs the same stands for it in any case.
-    fn known(&self, tables: &Tables, pipeline: Pipeline, group: &[Sharding]) -> Option<bool> {
+    fn known(&self, tables: &Tables, pipeline: Pipeline, group: usize) -> Option<bool> {
         let seen = |other: Pipeline| {
             let mut seen = self.seen.iter().rev();
-            seen.find(|(known, shardings, _)| *known == other && *shardings == group).map(|(.., fits)| *fits)
+            seen.find(|(known, own, _)| *known == other && *own == group).map(|(.., fits)| *fits)
         };
         let more = self.tree.keeps_more(self.mesh, &pipeline).and_then(seen).filter(|fits| *fits);
         let same = || tables.same(pipeline.recompute).map(|recompute| Pipeline { recompute, ..pipeline });
         more.or_else(|| same().and_then(seen))
     }
 
-    fn tables_of(&mut self, pipeline: &Pipeline, group: &'t [Sharding]) -> Option<Arc<Tables>> {
-        let tree = self.tree;
-        let combines = pipeline.schedule.kind.definition().combines;
-        let known = self.tables.iter().find(|(own, list, _)| *own == combines && *list == group);
-        if let Some((.., tables)) = known {
-            return tables.clone();
-        }
-        let tables = Tables::new(tree.problem, tree.units, self.mesh, group, pipeline.schedule, self.cutoff);
-        let tables = tables.map(|tables| Arc::new(tables.with_modules(tree.space.recomputes())));
-        self.tables.push((combines, group, tables.clone()));
-        tables
+    fn tables_of(&mut self, pipeline: &Pipeline, group: usize) -> Option<Arc<Tables>> {
+        let (tree, mesh, cutoff) = (self.tree, self.mesh, self.cutoff);
+        let (shardings, tables) = &mut self.groups[group];
+        let own = &mut tables[usize::from(pipeline.schedule.kind.definition().combines)];
+        let make = || {
+            let tables = Tables::new(tree.problem, tree.units, mesh, shardings, pipeline.schedule, cutoff);
+            tables.map(|tables| Arc::new(tables.with_modules(tree.space.recomputes())))
+        };
+        own.get_or_insert_with(make).clone()
     }
 }
 

@@ -270,9 +270,11 @@ mod tests {
             let space = space_of(&problem);
             let tree = Tree { problem: &problem, units: &units, space: &space };
             for mesh in space.meshes().list.iter().filter(|mesh| mesh.pp > 1).step_by(5) {
-                for (pipeline, shardings) in space.pipelines(mesh, &mut Pruned::new()) {
+                let layouts = space.layouts(mesh, &mut Pruned::new());
+                let shardings = &layouts.shardings;
+                for pipeline in layouts.pipelines {
                     let tables =
-                        Tables::new(&problem, &units, mesh, &shardings, pipeline.schedule, f64::INFINITY);
+                        Tables::new(&problem, &units, mesh, shardings, pipeline.schedule, f64::INFINITY);
                     let tables = tables.ok_or("no tables")?;
                     for layers in [None, Some(1), Some(3)] {
                         let recompute = match pipeline.recompute {

@@ -185,10 +185,12 @@ fn leanest_of(problem: &Problem, units: &Units, space: &SearchSpace, mesh: &Mesh
         .shardings(mesh)
         .into_iter()
         .max_by_key(|s| (s.zero_stage, Reverse((s.dp_replicate, s.rank_order))))?;
-    let pipelines = space.pipelines(mesh, &mut Pruned::new()).into_iter();
-    let able =
-        pipelines.filter(|(pipeline, legal)| pipeline.recompute == recompute && legal.contains(&sharding));
-    let (pipeline, _) = able.min_by_key(|(pipeline, _)| pipeline.vpp)?;
+    let layouts = space.layouts(mesh, &mut Pruned::new());
+    if !layouts.shardings.contains(&sharding) {
+        return None;
+    }
+    let able = layouts.pipelines.into_iter().filter(|pipeline| pipeline.recompute == recompute);
+    let pipeline = able.min_by_key(|pipeline| pipeline.vpp)?;
     let parallel = mesh.with(&pipeline, sharding);
     let placement = pipeline.schedule.kind.definition().placement;
     let ends = even_ends(units, (mesh.pp * pipeline.vpp) as usize);

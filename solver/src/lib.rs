@@ -57,6 +57,7 @@ mod layer_works;
 pub mod layerwise;
 pub mod leaf;
 pub mod mesh;
+pub mod mesh_layouts;
 pub mod mixed;
 pub mod module_choices;
 pub mod node;

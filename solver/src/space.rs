@@ -22,8 +22,8 @@ pub type Pruned = BTreeMap<String, u64>;
 
 /// All layouts of a run.
 pub struct SearchSpace<'a> {
-    facts: Facts,
-    engine: &'static Engine,
+    pub(crate) facts: Facts,
+    pub(crate) engine: &'static Engine,
     cluster: &'a Cluster,
     constraints: &'a Constraints,
     schedules: Vec<Schedule>,
@@ -276,7 +276,7 @@ impl<'a> SearchSpace<'a> {
     }
 
     /// What the pipelines of a mesh with so many chunks may recompute.
-    fn choices(&self, mesh: &Mesh, vpp: u32) -> Vec<(Recompute, bool)> {
+    pub(crate) fn choices(&self, mesh: &Mesh, vpp: u32) -> Vec<(Recompute, bool)> {
         if self.chooses_per_stage(mesh, vpp) {
             return vec![(Recompute::Full { layers: None }, true)];
         }
@@ -302,75 +302,20 @@ impl<'a> SearchSpace<'a> {
             .collect()
     }
 
-    /// Everything that can run on a mesh, each with the shardings it is legal with; the others are counted in `pruned`.
-    #[must_use]
-    pub fn pipelines(&self, mesh: &Mesh, pruned: &mut Pruned) -> Vec<(Pipeline, Vec<Sharding>)> {
-        let mut list = Vec::new();
-        let mut scratch = ParallelConfig::default();
-        mesh.write(&mut scratch);
-        let mut shardings = self.shardings(mesh);
-        let barred = self.take_barred(&mut shardings, &mut scratch);
-        for schedule in self.schedules_for(mesh) {
-            set_schedule(&mut scratch, &schedule.to_string());
-            for vpp in self.chunk_counts(schedule, mesh) {
-                let shape_fault = self.shape_fault(schedule, mesh, vpp);
-                for (recompute, per_stage) in self.choices(mesh, vpp) {
-                    let pipeline = Pipeline { schedule, vpp, recompute, per_stage };
-                    pipeline.write(&mut scratch);
-                    if let Some((rule, count)) = barred {
-                        *pruned.entry(rule.to_owned()).or_default() += count;
-                    }
-                    let mut legal = Vec::with_capacity(shardings.len());
-                    for sharding in &shardings {
-                        sharding.write(mesh, &mut scratch);
-                        match shape_fault.or_else(|| self.fault(&scratch)) {
-                            Some(rule) => *pruned.entry(rule.to_owned()).or_default() += 1,
-                            None => legal.push(*sharding),
-                        }
-                    }
-                    if !legal.is_empty() {
-                        list.push((pipeline, legal));
-                    }
-                }
-            }
-        }
-        list
-    }
-
-    /// Takes out the shardings in an order that no layout of the mesh may have: the rule, and how many.
-    fn take_barred(
-        &self,
-        shardings: &mut Vec<Sharding>,
-        scratch: &mut ParallelConfig,
-    ) -> Option<(&'static str, u64)> {
-        let before = shardings.len();
-        let mut barred = None;
-        shardings.retain(|sharding| {
-            scratch.rank_order = sharding.rank_order;
-            let broken = (!sharding.rank_order.is_default())
-                .then(|| self.engine.broken_by_order(&self.facts, scratch))
-                .flatten();
-            barred = broken.or(barred);
-            broken.is_none()
-        });
-        scratch.rank_order = RankOrder::default();
-        barred.map(|rule| (rule, (before - shardings.len()) as u64))
-    }
-
     /// Whether a layout keeps every rule and constraint.
     #[must_use]
     pub fn allows(&self, parallel: &ParallelConfig) -> bool {
         self.fault(parallel).is_none()
     }
 
-    fn fault(&self, parallel: &ParallelConfig) -> Option<&'static str> {
+    pub(crate) fn fault(&self, parallel: &ParallelConfig) -> Option<&'static str> {
         if self.constraints.first_broken(parallel, self.cluster).is_some() {
             return Some("constraint");
         }
         self.engine.first_broken(&self.facts, parallel)
     }
 
-    fn shape_fault(&self, schedule: Schedule, mesh: &Mesh, vpp: u32) -> Option<&'static str> {
+    pub(crate) fn shape_fault(&self, schedule: Schedule, mesh: &Mesh, vpp: u32) -> Option<&'static str> {
         schedule.kind.check(&self.shape(mesh, vpp)).is_err().then_some("schedule")
     }
 
@@ -388,7 +333,7 @@ impl<'a> SearchSpace<'a> {
     }
 
     /// Without a pipeline all schedules of whole microbatches are one, but for one that combines a forward with a backward.
-    fn schedules_for(&self, mesh: &Mesh) -> impl Iterator<Item = Schedule> + '_ {
+    pub(crate) fn schedules_for(&self, mesh: &Mesh) -> impl Iterator<Item = Schedule> + '_ {
         let single = mesh.pp == 1;
         let one = |index: usize, schedule: Schedule| index == 0 || schedule.kind == ScheduleKind::Combined;
         let kept = self.schedules.iter().copied().enumerate();
@@ -396,7 +341,7 @@ impl<'a> SearchSpace<'a> {
     }
 
     /// Chunks per rank: what the schedule is made for; any number from two on for interleaved ones.
-    fn chunk_counts(&self, schedule: Schedule, mesh: &Mesh) -> impl Iterator<Item = u32> + use<> {
+    pub(crate) fn chunk_counts(&self, schedule: Schedule, mesh: &Mesh) -> impl Iterator<Item = u32> + use<> {
         let default = schedule.kind.definition().default_chunks;
         let most = u32::try_from(self.facts.units / u64::from(mesh.pp)).unwrap_or(u32::MAX);
         let open = OPEN_CHUNKS.contains(&schedule.kind.name());

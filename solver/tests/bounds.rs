@@ -63,13 +63,13 @@ fn groups_follow_the_engines_rule() {
         let meshes = space.meshes().list;
         let fits = |mesh: &&solver::mesh::Mesh| (mesh.pp, mesh.num_microbatches) == (4, batch / 4);
         let mesh = meshes.iter().find(fits).expect("a mesh of four stages");
-        let pipelines = space.pipelines(mesh, &mut Pruned::new());
-        let interleaved =
-            pipelines.iter().find(|(p, _)| p.vpp == 2 && p.schedule.to_string() == "interleaved-1f1b");
+        let layouts = space.layouts(mesh, &mut Pruned::new());
+        let mut pipelines = layouts.pipelines.iter();
+        let interleaved = pipelines.find(|p| p.vpp == 2 && p.schedule.to_string() == "interleaved-1f1b");
         assert_eq!(interleaved.is_some(), able, "{engine_name} {batch}");
-        let Some((pipeline, shardings)) = interleaved else { continue };
+        let Some(pipeline) = interleaved else { continue };
         let ends = balanced(&units, 8, 4, Slack { first: 0, last: 0 }).remove(0);
-        let parallel = mesh.with(pipeline, shardings[0]);
+        let parallel = mesh.with(pipeline, layouts.shardings[0]);
         let placement = pipeline.schedule.kind.definition().placement;
         assert!(estimated(&problem, &units, &parallel, placement, &ends).0 > 0.0);
     }
@@ -87,9 +87,9 @@ fn compare(problem: &Problem, draws: usize, seed: u64) -> (usize, usize, usize) 
     let (mut compared, mut fitting, mut unequal) = (0, 0, 0);
     for _ in 0..draws {
         let mesh = random.pick(&meshes).expect("there are meshes");
-        let pipelines = space.pipelines(mesh, &mut Pruned::new());
-        let Some((pipeline, shardings)) = random.pick(&pipelines) else { continue };
-        let Some(sharding) = random.pick(shardings) else { continue };
+        let layouts = space.layouts(mesh, &mut Pruned::new());
+        let Some(pipeline) = random.pick(&layouts.pipelines) else { continue };
+        let Some(sharding) = random.pick(&layouts.shardings) else { continue };
         let counted = Recompute::Full { layers: Some(1 + random.index(4) as u32) };
         let recompute = if random.index(4) == 0 { counted } else { pipeline.recompute };
         let pipeline = Pipeline { recompute, per_stage: false, ..*pipeline };

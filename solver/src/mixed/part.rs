@@ -189,17 +189,12 @@ impl<'a> Part<'a> {
     /// The layouts of a mesh with values that they cannot beat, as far as those are below the cutoff.
     pub fn layouts(&self, mesh: &Mesh, cutoff: f64) -> Vec<(f64, Layout)> {
         let mut list = Vec::new();
-        let pipelines = self.space.pipelines(mesh, &mut Pruned::new());
+        let layouts = self.space.layouts(mesh, &mut Pruned::new());
         let times = self.times(mesh);
         let deals = self.deals(mesh.pp);
-        let mut known: Vec<(Vec<Sharding>, f64)> = Vec::new();
-        for (pipeline, shardings) in pipelines.into_iter().filter(|(pipeline, _)| is_chain(mesh, pipeline)) {
-            let outside = known.iter().find(|(own, _)| *own == shardings).map(|(_, seconds)| *seconds);
-            let outside = outside.unwrap_or_else(|| {
-                let least = shardings.iter().map(|sharding| self.outside_of(mesh, *sharding, &times));
-                known.push((shardings.clone(), least.fold(f64::INFINITY, f64::min)));
-                known[known.len() - 1].1
-            });
+        let outside = layouts.shardings.iter().map(|sharding| self.outside_of(mesh, *sharding, &times));
+        let outside = outside.fold(f64::INFINITY, f64::min);
+        for pipeline in layouts.pipelines.into_iter().filter(|pipeline| is_chain(mesh, pipeline)) {
             for (index, deal) in deals.iter().enumerate() {
                 let layout = Layout { mesh: *mesh, pipeline, deal: index };
                 let bound = self.deal_bound(&layout, deal, &times, outside);
