@@ -3,7 +3,7 @@
 use crate::certificate::ROUNDING;
 use crate::families::Ends;
 use crate::gauge::Gauge;
-use crate::leaf::{Candidate, Leaf, LeafResult, memory_of};
+use crate::leaf::{Draft, Leaf, LeafResult, memory_of};
 use crate::outside::RankShare;
 use crate::splits::{most_recomputable, normalised, ranges, stage_map};
 use crate::strategy::{choose, most_of};
@@ -158,14 +158,15 @@ impl<'a, 'p> Judge<'a, 'p> {
         let value = |step: Seconds| leaf.problem.objective.value(leaf.problem.cluster, step, load);
         let Ok(step) = self.step(&run) else { return };
         self.result.simulated += 1;
-        if value(step) * (1.0 - ROUNDING) >= self.cutoff {
-            return;
+        let (mut worth, mut predicted) = (value(step), None);
+        if self.near_edge && worth * (1.0 - ROUNDING) < self.cutoff {
+            let Ok(estimate) = estimate(&run) else { return };
+            worth = value(estimate.step_time_seconds + estimate.edge_penalty_seconds);
+            predicted = Some(estimate);
         }
-        let Ok(estimate) = estimate(&run) else { return };
-        let value = value(estimate.step_time_seconds + estimate.edge_penalty_seconds);
-        if value < self.cutoff {
-            self.cutoff = value;
-            self.result.best = Some(Candidate { value, parallel, stages, estimate, layer_strategies: None });
+        if worth < self.cutoff {
+            self.cutoff = worth;
+            self.result.best = Some(Draft::new(worth, parallel, stages, load, predicted));
         }
     }
 

@@ -5,7 +5,7 @@
 
 use crate::expand::{Expansion, Tree};
 use crate::layer_works::LayerWorks;
-use crate::leaf::{Candidate, Goal};
+use crate::leaf::{Candidate, Draft, Goal};
 use crate::mesh::Mesh;
 use crate::node::{Kind, Node};
 use crate::observer::{Patience, Progress};
@@ -64,7 +64,7 @@ fn class_of(mesh: &Mesh) -> Class {
 struct State {
     open: BinaryHeap<Node>,
     order: u64,
-    best: BTreeMap<Class, Candidate>,
+    best: BTreeMap<Class, Draft>,
     pruned: Pruned,
     considered: u64,
     looked_at: u64,
@@ -114,7 +114,7 @@ pub fn search(tree: &Tree, limits: &Limits) -> Found {
         limits.patience.observer.progress(state.progress());
         stopped = limits.patience.is_over();
     }
-    state.finish(stopped, bounded)
+    state.finish(tree, stopped, bounded)
 }
 
 impl State {
@@ -172,8 +172,8 @@ impl State {
             let mut next = Some((0.0, Kind::Mesh(*mesh)));
             while let Some((_, kind)) = next {
                 let mut expansion = tree.expand(&kind, &goal);
-                if let Some(candidate) = expansion.leaf.and_then(|(leaf, _)| leaf.best) {
-                    self.best.insert(class_of(mesh), candidate);
+                if let Some(draft) = expansion.leaf.and_then(|(leaf, _)| leaf.best) {
+                    self.best.insert(class_of(mesh), draft);
                     return;
                 }
                 next = take_least(&mut expansion.children);
@@ -195,7 +195,7 @@ impl State {
                 self.push(bound, kind);
                 return;
             }
-            let best = self.best.values().map(|candidate| candidate.value).fold(self.cutoff, f64::min);
+            let best = self.best.values().map(|draft| draft.value).fold(self.cutoff, f64::min);
             let mut expansion = tree.expand(&kind, &Goal { cutoff, best });
             next = if expansion.leaf.is_none() { take_least(&mut expansion.children) } else { None };
             self.merge(kind.mesh(), expansion);
@@ -209,7 +209,7 @@ impl State {
 
     /// The value that the last ranked class has: nothing above matters.
     fn threshold(&self) -> f64 {
-        let mut values: Vec<f64> = self.best.values().map(|candidate| candidate.value).collect();
+        let mut values: Vec<f64> = self.best.values().map(|draft| draft.value).collect();
         values.sort_by(f64::total_cmp);
         values.get(self.top - 1).map_or(self.cutoff, |value| self.below(*value).min(self.cutoff))
     }
@@ -221,13 +221,13 @@ impl State {
 
     fn cutoff_of(&self, mesh: &Mesh, threshold: f64) -> f64 {
         let known = self.best.get(&class_of(mesh));
-        known.map_or(threshold, |candidate| self.below(candidate.value).min(threshold))
+        known.map_or(threshold, |draft| self.below(draft.value).min(threshold))
     }
 
     /// The next nodes that may still matter, each with what it has to beat.
     fn next_batch(&mut self) -> Vec<(Node, Goal)> {
         let threshold = self.threshold();
-        let best = self.best.values().map(|candidate| candidate.value).fold(self.cutoff, f64::min);
+        let best = self.best.values().map(|draft| draft.value).fold(self.cutoff, f64::min);
         let mut batch = Vec::with_capacity(BATCH);
         while batch.len() < BATCH {
             if self.open.peek().is_none_or(|node| node.bound >= threshold) {
@@ -254,10 +254,10 @@ impl State {
         self.looked_at += layouts;
         self.simulated += leaf.simulated;
         self.unlisted = self.unlisted.min(leaf.open.unwrap_or(f64::INFINITY));
-        let Some(candidate) = leaf.best else { return };
-        let better = |known: &Candidate| candidate.value < known.value;
+        let Some(draft) = leaf.best else { return };
+        let better = |known: &Draft| draft.value < known.value;
         if self.best.get(&class_of(mesh)).is_none_or(better) {
-            self.best.insert(class_of(mesh), candidate);
+            self.best.insert(class_of(mesh), draft);
         }
     }
 
@@ -265,22 +265,23 @@ impl State {
         Progress {
             simulated: self.simulated,
             open: self.open.len() as u64,
-            best: self.best.values().map(|candidate| candidate.value).reduce(f64::min),
+            best: self.best.values().map(|draft| draft.value).reduce(f64::min),
             bound: self.open.peek().map_or(f64::INFINITY, |node| node.bound),
         }
     }
 
-    fn finish(mut self, stopped: bool, bounded: bool) -> Found {
+    fn finish(mut self, tree: &Tree, stopped: bool, bounded: bool) -> Found {
         let open = self.open.peek().filter(|_| stopped).map_or(f64::INFINITY, |node| node.bound);
         let excluded: u64 = self.pruned.values().sum();
         let by_bound = self.considered.saturating_sub(excluded + self.looked_at);
         if by_bound > 0 {
             self.pruned.insert("bound".to_owned(), by_bound);
         }
-        let mut best: Vec<Candidate> = self.best.into_values().collect();
-        best.sort_by(|a, b| a.value.total_cmp(&b.value));
-        let value = best.first().map_or(f64::INFINITY, |candidate| candidate.value * (1.0 - self.gap));
-        best.truncate(self.top);
+        let mut drafts: Vec<Draft> = self.best.into_values().collect();
+        drafts.sort_by(|a, b| a.value.total_cmp(&b.value));
+        let value = drafts.first().map_or(f64::INFINITY, |draft| draft.value * (1.0 - self.gap));
+        let best =
+            drafts.into_iter().filter_map(|draft| draft.complete(tree.problem)).take(self.top).collect();
         let bound = if bounded { open.min(self.unlisted).min(value) } else { 0.0 };
         Found {
             best,
