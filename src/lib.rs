@@ -57,12 +57,14 @@ pub mod study;
 pub mod validate;
 
 use cluster_profiles::Bytes;
+use cost_models::step::Makespans;
 use cost_models::{Estimate, TrainingRun, rules, sites};
 use error::AppError;
 use inputs::Inputs;
 use offload::Offload;
 use plan::Plan;
 use solver::{Constraints, Infeasible, Objective, Observer, Outcome, Problem, ProblemError, Solution};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// What a plan is to be.
@@ -86,6 +88,8 @@ pub struct Wishes {
     pub offload: Option<Offload>,
     /// Whether all layers are to be alike, even where the runtime can do otherwise.
     pub layers_alike: bool,
+    /// What was simulated before, for plans of inputs that have pipelines in common.
+    pub makespans: Option<Arc<Makespans>>,
 }
 
 impl Default for Wishes {
@@ -100,6 +104,7 @@ impl Default for Wishes {
             require: None,
             offload: None,
             layers_alike: false,
+            makespans: None,
         }
     }
 }
@@ -224,6 +229,7 @@ fn problem_of<'a>(inputs: &'a Inputs, wishes: &Wishes) -> Problem<'a> {
             && offload::activation_fault(inputs).is_none(),
         nearest: wishes.nearest,
         layers_alike: wishes.layers_alike,
+        makespans: wishes.makespans.clone(),
         recompute: inputs.launcher.as_deref().and_then(launch::named).and_then(|l| l.recompute()),
         ..Problem::new(&inputs.model, &inputs.cluster, &inputs.workload, &inputs.runtime)
     }

@@ -11,7 +11,7 @@ use crate::times::run_of;
 use cluster_profiles::Seconds;
 use cost_models::memory::MemoryTable;
 use cost_models::offload::hosts_have_room;
-use cost_models::step::{PreparedSchedule, StageCosts, StepError, step_seconds};
+use cost_models::step::{PreparedSchedule, StageCosts, StepError, outside_pipeline};
 use cost_models::{ParallelConfig, Recompute, TrainingRun, estimate};
 
 /// Simulates the splits of a leaf and keeps the best.
@@ -173,14 +173,22 @@ impl<'a, 'p> Judge<'a, 'p> {
     /// The step time, without what it is made of.
     fn step(&mut self, run: &TrainingRun) -> Result<Seconds, StepError> {
         let costs = StageCosts::of(run)?;
+        let makespan = match &self.leaf.problem.makespans {
+            Some(known) => known.of(run, &costs, || self.makespan(run, &costs)),
+            None => self.makespan(run, &costs),
+        };
+        Ok(makespan? + outside_pipeline(run, &costs))
+    }
+
+    fn makespan(&mut self, run: &TrainingRun, costs: &StageCosts) -> Result<Seconds, StepError> {
         let fixed = self.leaf.layout.pipeline.schedule.kind.definition().is_fixed();
         let orders = match self.orders.take().filter(|_| fixed) {
             Some(known) => known,
-            None => PreparedSchedule::of(run, &costs)?,
+            None => PreparedSchedule::of(run, costs)?,
         };
-        let seconds = step_seconds(run, &costs, &orders);
+        let makespan = orders.makespan(run, costs);
         self.orders = Some(orders);
-        seconds
+        makespan
     }
 }
 

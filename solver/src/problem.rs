@@ -4,7 +4,9 @@ use crate::constraint::Constraints;
 use crate::objective::Objective;
 use cluster_profiles::{Bytes, Cluster};
 use cost_models::rules::{Facts, RecomputeFreedom, engine};
+use cost_models::step::Makespans;
 use cost_models::{ModelSpec, Runtime, Workload};
+use std::sync::Arc;
 use std::time::Duration;
 use thiserror::Error;
 
@@ -46,6 +48,8 @@ pub struct Problem<'a> {
     pub moves_activations: bool,
     /// Whether all layers are to be alike, even where the engine can do otherwise.
     pub layers_alike: bool,
+    /// What was simulated before, for problems that have pipelines in common.
+    pub makespans: Option<Arc<Makespans>>,
 }
 
 /// A problem that has no answer, whatever the layouts.
@@ -83,6 +87,7 @@ impl<'a> Problem<'a> {
             offloads: false,
             moves_activations: false,
             layers_alike: false,
+            makespans: None,
         }
     }
 

@@ -8,12 +8,13 @@ use super::work::Units;
 use crate::error::AppError;
 use crate::inputs;
 use crate::{Answer, Wishes};
+use cost_models::step::Makespans;
 use sha2::{Digest, Sha256};
 use solver::{Objective, Silent};
 use std::collections::BTreeSet;
 use std::num::NonZero;
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Rows that are held before they are written.
 const ROWS: usize = 256;
@@ -75,6 +76,8 @@ struct Shared<'a, I> {
     queue: Mutex<I>,
     journal: Mutex<Journal>,
     failure: Mutex<Option<AppError>>,
+    /// What points have in common: those that differ in memory or links alone try many of the same pipelines.
+    makespans: Arc<Makespans>,
     watch: &'a dyn Watch,
 }
 
@@ -103,6 +106,7 @@ pub fn run(study: &Study, folder: &Path, shard: [u64; 2], watch: &dyn Watch) -> 
         queue: Mutex::new(units.of_shard(shard)),
         journal: Mutex::new(journal),
         failure: Mutex::new(None),
+        makespans: Arc::default(),
         watch,
     };
     let workers = std::thread::available_parallelism().map_or(1, NonZero::get);
@@ -143,7 +147,7 @@ impl<I: Iterator<Item = u64>> Shared<'_, I> {
     fn plan_unit(&self, unit: u64, pool: Option<&rayon::ThreadPool>) -> Result<(), AppError> {
         let mut points = self.units.points(unit);
         points.retain(|point| !self.done.contains(point));
-        let mut search = Search::new(self.study, self.columns);
+        let mut search = Search::new(self.study, self.columns, Arc::clone(&self.makespans));
         for points in points.chunks(ROWS) {
             let mut plan = || points.iter().map(|point| search.row(*point)).collect::<Vec<_>>();
             let rows = match pool {
@@ -166,14 +170,15 @@ impl<I: Iterator<Item = u64>> Shared<'_, I> {
 pub struct Search<'a> {
     study: &'a Study,
     columns: &'a [Column],
+    makespans: Arc<Makespans>,
     answer: Option<Result<Answer, String>>,
 }
 
 impl<'a> Search<'a> {
     /// A search that is made for the first point that asks for it.
     #[must_use]
-    pub const fn new(study: &'a Study, columns: &'a [Column]) -> Self {
-        Self { study, columns, answer: None }
+    pub const fn new(study: &'a Study, columns: &'a [Column], makespans: Arc<Makespans>) -> Self {
+        Self { study, columns, makespans, answer: None }
     }
 
     /// The row of a point; the first of them that can be planned is searched.
@@ -207,7 +212,9 @@ impl<'a> Search<'a> {
 
     fn answer(&mut self, ready: &Ready) -> &Result<Answer, String> {
         self.answer.get_or_insert_with(|| {
-            crate::plan(ready.inputs.clone(), &ready.wishes, &Silent).map_err(|error| error.to_string())
+            let makespans = Some(Arc::clone(&self.makespans));
+            let wishes = Wishes { makespans, ..ready.wishes.clone() };
+            crate::plan(ready.inputs.clone(), &wishes, &Silent).map_err(|error| error.to_string())
         })
     }
 }
@@ -234,7 +241,7 @@ fn refusal(ready: &Ready) -> Option<(&'static str, String)> {
 /// The rows of points that share one search.
 #[must_use]
 pub fn rows(study: &Study, columns: &[Column], points: &[u64]) -> Vec<Vec<Cell>> {
-    let mut search = Search::new(study, columns);
+    let mut search = Search::new(study, columns, Arc::default());
     points.iter().map(|point| search.row(*point)).collect()
 }
 

@@ -10,6 +10,7 @@ pub mod data_parallel;
 mod error;
 pub mod host_optimizer;
 mod layered;
+mod makespans;
 mod op_costs;
 mod optimizer;
 mod pipeline;
@@ -19,6 +20,7 @@ mod stages;
 
 pub use closed_form::one_f_one_b_upper;
 pub use error::StepError;
+pub use makespans::Makespans;
 pub use optimizer::{OwnedParameters, optimizer_time};
 pub use pipeline::{PipelineTime, PreparedSchedule};
 pub use shares::{KindStages, kind_stages, stages_on};
@@ -103,9 +105,13 @@ pub fn step_seconds(
     stages: &StageCosts,
     schedule: &PreparedSchedule,
 ) -> Result<Seconds, StepError> {
-    let pipeline = schedule.makespan(run, stages)?;
-    let outside = data_parallel::exposed(run, stages) + optimizer_time(run, stages) + run.runtime.time.step;
-    Ok(pipeline + outside)
+    Ok(schedule.makespan(run, stages)? + outside_pipeline(run, stages))
+}
+
+/// The part of a step outside the pipeline: data-parallel traffic that nothing hides, the optimizer, the engine's fixed cost.
+#[must_use]
+pub fn outside_pipeline(run: &TrainingRun, stages: &StageCosts) -> Seconds {
+    data_parallel::exposed(run, stages) + optimizer_time(run, stages) + run.runtime.time.step
 }
 
 /// A time the step cannot beat, without simulating it: the work of the busiest rank, and what is outside the pipeline.
@@ -116,6 +122,5 @@ pub fn step_time_bound(run: &TrainingRun) -> Result<Seconds, StepError> {
     let stages = StageCosts::of(run)?;
     let microbatches = run.parallel.num_microbatches as f64;
     let busiest = stages.rank_total(stages.busiest_rank()) * microbatches;
-    let outside = data_parallel::exposed(run, &stages) + optimizer_time(run, &stages) + run.runtime.time.step;
-    Ok(busiest + outside)
+    Ok(busiest + outside_pipeline(run, &stages))
 }
