@@ -4,6 +4,7 @@ use crate::bound::Layout;
 use crate::bytes::held_of_chunk;
 use crate::times::Mode;
 use cost_models::Recompute;
+use cost_models::schedule::ScheduleKind;
 
 impl Layout<'_> {
     /// Several chunks: seconds that no contiguous split beats, balanced or not; none if no split fits.
@@ -52,11 +53,11 @@ impl Layout<'_> {
 
     /// The room of a rank, by the blocks that need least of it, each held as often as the rank holds its last chunk.
     fn room_of(&self, rank: usize) -> Room {
-        let held = match self.pipeline.schedule.kind.name() {
-            "interleaved-1f1b" | "combined-1f1b" => {
-                let vpp = self.pipeline.vpp;
-                let chunks = (0..vpp).map(|chunk| held_of_chunk(self.mesh, vpp, rank as u32, chunk));
-                chunks.fold(f64::INFINITY, f64::min)
+        let vpp = self.pipeline.vpp;
+        let held = match self.pipeline.schedule.kind {
+            // Of no chunk fewer than of the last.
+            ScheduleKind::Interleaved | ScheduleKind::Combined => {
+                held_of_chunk(self.mesh, vpp, rank as u32, vpp - 1)
             }
             _ => 1.0,
         };

@@ -1,11 +1,11 @@
 //! Times that no split of a layout beats, from running sums alone.
 
-use crate::bytes::{UnitBytes, least_in_flight};
+use crate::bytes::{UnitBytes, held_of_chunk, least_in_flight};
 use crate::families::least_middle;
 use crate::mesh::{Mesh, Pipeline};
 use crate::times::{Mode, UnitTimes};
 use cost_models::Recompute;
-use cost_models::schedule::{Interleaving, LeastStages, Placement, Vocabulary, round_trips};
+use cost_models::schedule::{Interleaving, LeastStages, Placement, ScheduleKind, Vocabulary, round_trips};
 use std::ops::Range;
 
 /// A layout without stages: what bounds look at.
@@ -25,8 +25,8 @@ pub struct Layout<'a> {
     pub order: Option<Interleaving>,
 }
 
-/// Halvings of the interval in which the least feasible bound is searched: to 1e-4 of it.
-const HALVINGS: u32 = 12;
+/// Halvings of the interval in which the least feasible bound is searched: to 1e-3 of it.
+const HALVINGS: u32 = 10;
 
 impl Layout<'_> {
     /// What every unit surely repeats.
@@ -140,11 +140,26 @@ impl Layout<'_> {
         if self.is_chain() {
             return self.reaches_end(&self.all_in_flight(), self.microbatches(), f64::INFINITY);
         }
-        let least = (0..self.ranks()).map(|rank| self.in_flight(rank)).fold(f64::INFINITY, f64::min);
         let mode = Mode::of(self.pipeline.recompute);
+        let (most, least) = (self.in_flight(0), self.in_flight(self.ranks() - 1));
         self.bytes.average_may_fit(f64::from(self.mesh.pp), mode, least)
-            && (0..self.ranks())
-                .all(|rank| self.bytes.blocks_may_fit(self.least_blocks(), mode, self.in_flight(rank)))
+            && self.bytes.blocks_may_fit(self.least_blocks(), mode, most)
+            && self.middle_may_fit(mode)
+    }
+
+    /// Whether the second rank of an interleaved order may hold its stages, all of which are in the middle.
+    fn middle_may_fit(&self, mode: Mode) -> bool {
+        let orders = [ScheduleKind::Interleaved, ScheduleKind::Combined];
+        if self.ranks() < 3 || self.pipeline.vpp < 2 || !orders.contains(&self.pipeline.schedule.kind) {
+            return true;
+        }
+        let vpp = self.pipeline.vpp;
+        let held = |chunk| held_of_chunk(self.mesh, vpp, 1, chunk);
+        // Chunks between the first and the last are held alike.
+        let inner = if vpp > 2 { f64::from(vpp - 2) * held(1) } else { 0.0 };
+        let in_flight = (held(0) + inner + held(vpp - 1)) / f64::from(vpp);
+        let blocks = vpp as usize * least_middle(self.body, self.ranks() * vpp as usize);
+        self.bytes.blocks_may_fit(blocks, mode, in_flight)
     }
 
     /// Blocks of a rank with several chunks at least: all but its first or last chunk have the smallest share.
@@ -209,7 +224,7 @@ impl Layout<'_> {
     /// One stage per rank: the least of the chain's bound over all splits; in 1F1B also that of its round trips.
     fn chain_bound(&self, limit: f64) -> Option<f64> {
         let whole = self.least_chain(self.microbatches(), limit)?;
-        if self.pipeline.schedule.kind.name() != "1f1b" || whole > limit {
+        if self.pipeline.schedule.kind != ScheduleKind::OneFOneB || whole > limit {
             return Some(whole);
         }
         let (p, m) = (u64::from(self.mesh.pp), self.mesh.num_microbatches);
@@ -226,11 +241,11 @@ impl Layout<'_> {
         let in_flight = self.all_in_flight();
         let reaches_end = |step: f64| self.reaches_end(&in_flight, microbatches, step);
         let mut low = microbatches * self.times.whole(self.repeated()) / f64::from(self.mesh.pp);
+        if limit.is_finite() && (limit < low || !reaches_end(limit)) {
+            return reaches_end(f64::INFINITY).then_some(f64::INFINITY);
+        }
         if reaches_end(low) {
             return Some(low);
-        }
-        if limit.is_finite() && !reaches_end(limit) {
-            return reaches_end(f64::INFINITY).then_some(f64::INFINITY);
         }
         let mut high = low;
         loop {

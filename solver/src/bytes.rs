@@ -7,7 +7,7 @@ use crate::times::Mode;
 use crate::units::Units;
 use cost_models::memory::{LayerMemory, MemoryContext, MemoryError};
 use cost_models::model::Layer;
-use cost_models::schedule::{Schedule, Vocabulary};
+use cost_models::schedule::{Schedule, ScheduleKind, Vocabulary};
 use cost_models::{ParallelConfig, Recompute};
 use std::ops::Range;
 
@@ -220,17 +220,18 @@ fn room(problem: &Problem, context: &MemoryContext) -> f64 {
     allocated - context.workspace_bytes() - context.mask_bytes()
 }
 
-/// Microbatches of all its stages that a rank holds at least when it holds most; `layers` are those dealt out over the stages.
+/// Microbatches of all its stages that a rank holds at least when it holds most, no fewer than a rank behind it; `layers` are
+/// those dealt out over the stages.
 #[must_use]
 pub fn least_in_flight(schedule: Schedule, mesh: &Mesh, vpp: u32, rank: u32, layers: usize) -> f64 {
     if schedule.vocabulary != Vocabulary::Whole {
         return 0.0;
     }
     let (m, p) = (mesh.num_microbatches, u64::from(mesh.pp));
-    match schedule.kind.name() {
-        "gpipe" => m as f64,
-        "1f1b" => m.min(p - u64::from(rank)) as f64,
-        "interleaved-1f1b" | "combined-1f1b" => interleaved_in_flight(mesh, vpp, rank, layers),
+    match schedule.kind {
+        ScheduleKind::Gpipe => m as f64,
+        ScheduleKind::OneFOneB => m.min(p - u64::from(rank)) as f64,
+        ScheduleKind::Interleaved | ScheduleKind::Combined => interleaved_in_flight(mesh, vpp, rank, layers),
         _ => 1.0,
     }
 }

@@ -52,7 +52,7 @@ impl Tree<'_, '_> {
     #[must_use]
     pub fn expand(&self, kind: &Kind, goal: &Goal) -> Expansion {
         match kind {
-            Kind::Mesh(mesh) => self.expand_mesh(mesh, goal.cutoff),
+            Kind::Mesh(mesh) => self.expand_mesh(mesh, goal),
             Kind::Pipeline(tables, pipeline) => self.tighten(tables, pipeline, goal),
             Kind::Splits(tables, pipeline, known) => self.solve(tables, pipeline, *known, goal),
         }
@@ -183,9 +183,10 @@ impl Tree<'_, '_> {
             return self.solve(tables, pipeline, leaf.is_listed_chain(), goal);
         }
         let counted = matches!(pipeline.recompute, Recompute::Full { layers: Some(_) });
-        let family = leaf.family_bound(goal.cutoff);
+        let may_keep_less = self.may_keep_less(tables, pipeline);
+        let family = leaf.family_bound(goal.cutoff, counted || may_keep_less);
         // A split that does not fit may be below all that do: it may fit where less is kept.
-        let expands = family.lacks_memory && self.may_keep_less(tables, pipeline);
+        let expands = family.lacks_memory && may_keep_less;
         let mut children = Vec::new();
         match family.least {
             Some(bound) => children.push((bound, Kind::Splits(Arc::clone(tables), *pipeline, expands))),

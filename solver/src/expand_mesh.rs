@@ -1,6 +1,7 @@
 //! A mesh becomes pipelines: those that may have a value below the cutoff, each with its bound.
 
 use crate::expand::{Expansion, Tree};
+use crate::leaf::Goal;
 use crate::mesh::{Mesh, Pipeline, Sharding};
 use crate::orders::has_local_pipeline;
 use crate::tables::Tables;
@@ -13,19 +14,21 @@ use std::sync::Arc;
 struct Pipelines<'t, 'a, 'p> {
     tree: &'t Tree<'a, 'p>,
     mesh: &'t Mesh,
-    cutoff: f64,
+    goal: &'t Goal,
     /// Shardings that cost layers the same, each with its tables: for schedules that combine forwards with backwards, and for
     /// the others.
     groups: Vec<(&'t [Sharding], [Option<Option<Arc<Tables>>>; 2])>,
     /// What came of pipelines with a group of shardings: whether a split may fit.
     seen: Vec<(Pipeline, usize, bool)>,
+    /// Layouts that do not fit.
+    too_large: usize,
     expansion: Expansion,
 }
 
 impl Tree<'_, '_> {
     /// Every pipeline of a mesh. Without a pipeline the way the state is sharded may change what a layer costs, so that
     /// shardings are apart; with one, those whose messages between stages take another way.
-    pub(crate) fn expand_mesh(&self, mesh: &Mesh, cutoff: f64) -> Expansion {
+    pub(crate) fn expand_mesh(&self, mesh: &Mesh, goal: &Goal) -> Expansion {
         let mut expansion = Expansion::default();
         let layouts = self.space.layouts(mesh, &mut expansion.pruned);
         let by_layer = self.problem.runtime.memory.state.whole_gradients;
@@ -33,11 +36,15 @@ impl Tree<'_, '_> {
         let groups: Vec<_> = layouts.shardings.chunk_by(alike).map(|group| (group, [None, None])).collect();
         let count = groups.len();
         let seen = Vec::with_capacity(layouts.pipelines.len() * count);
-        let mut pipelines = Pipelines { tree: self, mesh, cutoff, groups, seen, expansion };
+        let mut pipelines = Pipelines { tree: self, mesh, goal, groups, seen, too_large: 0, expansion };
         for pipeline in &layouts.pipelines {
             (0..count).for_each(|group| pipelines.look_at(*pipeline, group));
         }
-        pipelines.expansion
+        let Pipelines { mut expansion, too_large, .. } = pipelines;
+        if too_large > 0 {
+            expansion.prune("memory", too_large);
+        }
+        expansion
     }
 
     /// Whether messages between stages take as long with both shardings.
@@ -76,16 +83,18 @@ impl Tree<'_, '_> {
 impl<'t> Pipelines<'t, '_, '_> {
     /// Makes a pipeline with some shardings a child, unless none of its splits may have a value below the cutoff or fit.
     fn look_at(&mut self, pipeline: Pipeline, group: usize) {
-        let (tree, cutoff) = (self.tree, self.cutoff);
+        let (tree, cutoff) = (self.tree, self.goal.cutoff);
         let shardings = self.groups[group].0.len();
         let Some(tables) = self.tables_of(&pipeline, group) else {
-            return self.expansion.prune("memory", shardings);
+            self.too_large += shardings;
+            return;
         };
         let load = tree.load_bound(&tables, &pipeline, cutoff);
         if load >= cutoff {
             return;
         }
-        if self.expansion.any_split.is_none_or(|least| load < least) {
+        if load < self.expansion.any_split.map_or(self.goal.any_split, |least| least.min(self.goal.any_split))
+        {
             let bound = tree.any_split_bound(&tables, &pipeline);
             self.expansion.any_split = self.expansion.any_split.into_iter().chain(bound).reduce(f64::min);
         }
@@ -94,7 +103,7 @@ impl<'t> Pipelines<'t, '_, '_> {
         let fits = known.unwrap_or(child.is_some());
         self.seen.push((pipeline, group, fits));
         if !fits {
-            self.expansion.prune("memory", shardings);
+            self.too_large += shardings;
         }
         self.expansion.children.extend(child.filter(|(bound, _)| *bound < cutoff));
     }
@@ -112,7 +121,7 @@ impl<'t> Pipelines<'t, '_, '_> {
     }
 
     fn tables_of(&mut self, pipeline: &Pipeline, group: usize) -> Option<Arc<Tables>> {
-        let (tree, mesh, cutoff) = (self.tree, self.mesh, self.cutoff);
+        let (tree, mesh, cutoff) = (self.tree, self.mesh, self.goal.cutoff);
         let (shardings, tables) = &mut self.groups[group];
         let own = &mut tables[usize::from(pipeline.schedule.kind.definition().combines)];
         let make = || {

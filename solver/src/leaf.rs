@@ -90,6 +90,8 @@ pub struct Goal {
     pub cutoff: f64,
     /// The best value found so far: above it a layout can only be an alternative, and a good split of it will do.
     pub best: f64,
+    /// The least value found so far that no split into several chunks, balanced or not, has a smaller one than.
+    pub any_split: f64,
 }
 
 /// What came of a layout.
@@ -174,10 +176,10 @@ impl Leaf<'_, '_> {
         self.layout.mesh.with(self.layout.pipeline, sharding)
     }
 
-    /// What no split of the family beats. Splits whose fullest rank alone is above the least value so far are not looked at any
+    /// What no split of the family beats, and if the caller `asks` whether one that does not fit might. Splits whose fullest rank alone is above the least value so far are not looked at any
     /// closer: the others come by rising load.
     #[must_use]
-    pub fn family_bound(&self, cutoff: f64) -> FamilyBound {
+    pub fn family_bound(&self, cutoff: f64, asks: bool) -> FamilyBound {
         let mut least = cutoff;
         let mut gauge = Gauge::new(self, self.stages());
         let mut ends = Ends::with_capacity(self.stages());
@@ -204,11 +206,12 @@ impl Leaf<'_, '_> {
                 too_large.push(split);
             }
         }
+        // Few need to know, and each split is bounded for it.
         let mut is_less = |split: &FamilySplit| {
             split.write(self.units, &mut ends);
             value(gauge.bound_until(&ends, |seconds| value(seconds) >= least)) < least
         };
-        let lacks_memory = too_large.into_iter().any(&mut is_less);
+        let lacks_memory = asks && too_large.into_iter().any(&mut is_less);
         FamilyBound { least: (least < cutoff).then_some(least), lacks_memory }
     }
 
@@ -374,7 +377,7 @@ impl Leaf<'_, '_> {
 pub struct FamilyBound {
     /// The value that no split that fits beats; none if that is not below the cutoff.
     pub least: Option<f64>,
-    /// Whether a split that does not fit may be below that, or below the cutoff where there is none.
+    /// Whether a split that does not fit may be below that, or below the cutoff where there is none; false unless asked for.
     pub lacks_memory: bool,
 }
 

@@ -168,7 +168,7 @@ impl State {
         order.truncate(count);
         order.sort_by_key(usual);
         for mesh in order {
-            let goal = Goal { cutoff: self.cutoff, best: self.cutoff };
+            let goal = self.goal(self.cutoff, self.cutoff);
             let mut next = Some((0.0, Kind::Mesh(*mesh)));
             while let Some((_, kind)) = next {
                 let mut expansion = tree.expand(&kind, &goal);
@@ -196,7 +196,7 @@ impl State {
                 return;
             }
             let best = self.best.values().map(|draft| draft.value).fold(self.cutoff, f64::min);
-            let mut expansion = tree.expand(&kind, &Goal { cutoff, best });
+            let mut expansion = tree.expand(&kind, &self.goal(cutoff, best));
             next = if expansion.leaf.is_none() { take_least(&mut expansion.children) } else { None };
             self.merge(kind.mesh(), expansion);
         }
@@ -236,10 +236,14 @@ impl State {
             let Some(node) = self.open.pop() else { break };
             let cutoff = self.cutoff_of(node.kind.mesh(), threshold);
             if node.bound < cutoff {
-                batch.push((node, Goal { cutoff, best }));
+                batch.push((node, self.goal(cutoff, best)));
             }
         }
         batch
+    }
+
+    const fn goal(&self, cutoff: f64, best: f64) -> Goal {
+        Goal { cutoff, best, any_split: self.any_split }
     }
 
     fn merge(&mut self, mesh: &Mesh, expansion: Expansion) {

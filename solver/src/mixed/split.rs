@@ -16,7 +16,9 @@ use crate::times::{UnitTimes, run_of};
 use cluster_profiles::Bytes;
 use cost_models::memory::MemoryTable;
 use cost_models::rules::StageFreedom;
-use cost_models::schedule::{BoundInput, Hop, Interleaving, OpCosts, Placement, Vocabulary, bound};
+use cost_models::schedule::{
+    BoundInput, Hop, Interleaving, OpCosts, Placement, ScheduleKind, Vocabulary, bound,
+};
 use cost_models::sites::Sites;
 use cost_models::stages::default_stages;
 use cost_models::step::{PreparedSchedule, StageCosts as RankCosts, step_seconds};
@@ -304,7 +306,7 @@ impl Splitter<'_, '_> {
             vocabulary: Vocabulary::Whole,
         };
         let any = bound(&input, &costs);
-        if pipeline.schedule.kind.name() != "1f1b" {
+        if pipeline.schedule.kind != ScheduleKind::OneFOneB {
             return any;
         }
         let microbatches = microbatches as usize;

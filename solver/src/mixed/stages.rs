@@ -8,6 +8,7 @@ use cluster_profiles::Bytes;
 use cost_models::Stage;
 use cost_models::memory::MemoryTable;
 use cost_models::runtime::ReserveTraits;
+use cost_models::schedule::ScheduleKind;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -98,6 +99,6 @@ impl Stages<'_> {
 
     /// Whether what lies behind a rank counts twice.
     pub(super) fn counts_behind(&self) -> bool {
-        self.bounds[0].pipeline.schedule.kind.name() == "1f1b"
+        self.bounds[0].pipeline.schedule.kind == ScheduleKind::OneFOneB
     }
 }
