@@ -5,7 +5,9 @@ use super::op_costs::op_costs;
 use super::stages::StageCosts;
 use crate::layer_cost::Passes;
 use crate::run::TrainingRun;
-use crate::schedule::{Interleaving, Op, OpCosts, OpKind, RankOrders, Schedule, generate_for, simulate};
+use crate::schedule::{
+    Interleaving, Op, OpCosts, OpKind, RankOrders, Schedule, generate_for, makespan, simulate,
+};
 use cluster_profiles::Seconds;
 
 /// Microbatches per pipeline rank from which on the steady state is extrapolated instead of simulated.
@@ -128,8 +130,10 @@ impl PreparedSchedule {
     ) -> Result<Seconds, StepError> {
         let span = |orders: &RankOrders| -> Result<f64, StepError> {
             let fail = |source| StepError::Simulate { schedule: run.parallel.schedule.clone(), source };
-            let timeline = simulate(orders, costs).map_err(fail)?;
-            Ok(if self.staggered { timeline.staggered_step() } else { timeline.makespan })
+            if self.staggered {
+                return Ok(simulate(orders, costs).map_err(fail)?.staggered_step());
+            }
+            makespan(orders, costs).map_err(fail)
         };
         let first = span(orders)?;
         let Some(longer) = longer else { return Ok(Seconds(first)) };
