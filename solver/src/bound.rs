@@ -144,22 +144,51 @@ impl Layout<'_> {
         let (most, least) = (self.in_flight(0), self.in_flight(self.ranks() - 1));
         self.bytes.average_may_fit(f64::from(self.mesh.pp), mode, least)
             && self.bytes.blocks_may_fit(self.least_blocks(), mode, most)
-            && self.middle_may_fit(mode)
+            && self.ends_may_fit(mode)
     }
 
-    /// Whether the second rank of an interleaved order may hold its stages, all of which are in the middle.
-    fn middle_may_fit(&self, mode: Mode) -> bool {
+    /// Whether the ranks of an interleaved order may hold what they have of the middle of a balanced split, and of its ends: the
+    /// first, the last, and one between them, which are all alike.
+    fn ends_may_fit(&self, mode: Mode) -> bool {
         let orders = [ScheduleKind::Interleaved, ScheduleKind::Combined];
-        if self.ranks() < 3 || self.pipeline.vpp < 2 || !orders.contains(&self.pipeline.schedule.kind) {
+        let (p, vpp) = (self.ranks(), self.pipeline.vpp);
+        if p < 2 || vpp < 2 || !orders.contains(&self.pipeline.schedule.kind) {
             return true;
         }
-        let vpp = self.pipeline.vpp;
-        let held = |chunk| held_of_chunk(self.mesh, vpp, 1, chunk);
-        // Chunks between the first and the last are held alike.
-        let inner = if vpp > 2 { f64::from(vpp - 2) * held(1) } else { 0.0 };
-        let in_flight = (held(0) + inner + held(vpp - 1)) / f64::from(vpp);
-        let blocks = vpp as usize * least_middle(self.body, self.ranks() * vpp as usize);
-        self.bytes.blocks_may_fit(blocks, mode, in_flight)
+        let blocks = least_middle(self.body, p * vpp as usize) as f64;
+        let (first, last) = (self.times.leading(), self.times.leading() + self.body);
+        let (state, saved) = self.bytes.leanest(mode);
+        let (_, kept) = self.bytes.leanest(Mode::Keep);
+        // Blocks of a stage that are repeated, where they are counted: others are kept.
+        let again = match self.pipeline.recompute {
+            Recompute::Full { layers: Some(layers) } => blocks.min(f64::from(layers)),
+            _ => blocks,
+        };
+        let saved = again * saved + (blocks - again) * kept;
+        let may_fit = |rank: usize| {
+            let held = |chunk: u32| held_of_chunk(self.mesh, vpp, rank as u32, chunk);
+            let bytes = |chunk: u32| match chunk {
+                0 if rank == 0 => self.bytes.held(&(0..first), mode, held(0)),
+                _ if rank + 1 == p && chunk + 1 == vpp => {
+                    self.bytes.held(&(last..self.times.len()), mode, held(chunk))
+                }
+                _ => blocks * state + held(chunk) * saved,
+            };
+            // Chunks between the second and the last are held alike.
+            let inner = if vpp > 2 { f64::from(vpp - 2) * bytes(1) } else { 0.0 };
+            self.bytes.bytes_may_fit((bytes(0) + inner + bytes(vpp - 1)) * (1.0 - 1e-12))
+        };
+        may_fit(0) && may_fit(1) && may_fit(p - 1)
+    }
+
+    /// Whether some split may end within `seconds`, as far as the chain of its stages tells, if nothing were repeated and memory
+    /// were as if all was.
+    #[must_use]
+    pub fn may_end_within(&self, seconds: f64) -> bool {
+        let lean =
+            Pipeline { recompute: Recompute::Full { layers: None }, per_stage: true, ..*self.pipeline };
+        let free = Layout { pipeline: &lean, ..*self };
+        !free.is_chain() || free.reaches_end(&free.all_in_flight(), free.microbatches(), seconds)
     }
 
     /// Blocks of a rank with several chunks at least: all but its first or last chunk have the smallest share.

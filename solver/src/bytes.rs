@@ -118,6 +118,19 @@ impl UnitBytes {
         }
     }
 
+    /// State of some units and what `in_flight` microbatches save of them.
+    #[must_use]
+    pub fn held(&self, units: &Range<usize>, mode: Mode, in_flight: f64) -> f64 {
+        let of = |sums: &[f64]| sums[units.end] - sums[units.start];
+        of(&self.state) + in_flight * of(&self.saved[mode as usize])
+    }
+
+    /// The least state of a block, and the least that a microbatch saves of one.
+    #[must_use]
+    pub fn leanest(&self, mode: Mode) -> (f64, f64) {
+        (self.leanest.0, self.leanest.1[mode as usize])
+    }
+
     /// Whether so many bytes of state and activations may fit.
     #[must_use]
     pub fn bytes_may_fit(&self, bytes: f64) -> bool {

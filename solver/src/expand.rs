@@ -101,21 +101,22 @@ impl Tree<'_, '_> {
         pipeline: Pipeline,
         cutoff: f64,
     ) -> Option<(f64, Kind)> {
-        let pipeline = self.first_pipeline(pipeline, tables)?;
         let limit = match self.problem.objective {
             Objective::StepTime => cutoff - tables.outside(),
             _ => f64::INFINITY,
         };
+        let counts = self.counts_layers(&pipeline, tables);
+        if counts && limit.is_finite() && !self.layout(&pipeline, tables).may_end_within(limit) {
+            return Some((f64::INFINITY, Kind::Pipeline(Arc::clone(tables), pipeline)));
+        }
+        let pipeline = if counts { self.first_counted(pipeline, tables)? } else { pipeline };
         let seconds = self.layout(&pipeline, tables).pipeline_bound_up_to(limit)?;
         let bound = self.value_bound(seconds + tables.outside(), self.load(&tables.mesh, &tables.times));
         Some((bound, Kind::Pipeline(Arc::clone(tables), pipeline)))
     }
 
-    /// The pipeline, with the fewest recomputed layers that may fit where they can be counted.
-    fn first_pipeline(&self, pipeline: Pipeline, tables: &Tables) -> Option<Pipeline> {
-        if !self.counts_layers(&pipeline, tables) {
-            return Some(pipeline);
-        }
+    /// The pipeline with the fewest recomputed layers that may fit.
+    fn first_counted(&self, pipeline: Pipeline, tables: &Tables) -> Option<Pipeline> {
         let with = |layers: u32| match pipeline.recompute {
             Recompute::Offload { .. } => Pipeline { recompute: Recompute::Offload { layers }, ..pipeline },
             _ => Pipeline { recompute: Recompute::Full { layers: Some(layers) }, ..pipeline },
