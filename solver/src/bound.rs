@@ -1,11 +1,10 @@
 //! Times that no split of a layout beats, from running sums alone.
 
-use crate::bytes::{UnitBytes, held_of_chunk, least_in_flight};
-use crate::families::least_middle;
+use crate::bytes::{UnitBytes, least_in_flight};
 use crate::mesh::{Mesh, Pipeline};
 use crate::times::{Mode, UnitTimes};
 use cost_models::Recompute;
-use cost_models::schedule::{Interleaving, LeastStages, Placement, ScheduleKind, Vocabulary, round_trips};
+use cost_models::schedule::{Interleaving, Placement, ScheduleKind, Vocabulary, round_trips};
 use std::ops::Range;
 
 /// A layout without stages: what bounds look at.
@@ -131,56 +130,6 @@ impl Layout<'_> {
         self.some_split_may_fit().then(|| if self.mesh.pp == 1 { alone() } else { self.loop_bound() })
     }
 
-    /// Whether some split may fit. Never false if one does.
-    #[must_use]
-    pub fn some_split_may_fit(&self) -> bool {
-        if self.mesh.pp == 1 {
-            return self.may_fit(&(0..self.times.len()), self.in_flight(0));
-        }
-        if self.is_chain() {
-            return self.reaches_end(&self.all_in_flight(), self.microbatches(), f64::INFINITY);
-        }
-        let mode = Mode::of(self.pipeline.recompute);
-        let (most, least) = (self.in_flight(0), self.in_flight(self.ranks() - 1));
-        self.bytes.average_may_fit(f64::from(self.mesh.pp), mode, least)
-            && self.bytes.blocks_may_fit(self.least_blocks(), mode, most)
-            && self.ends_may_fit(mode)
-    }
-
-    /// Whether the ranks of an interleaved order may hold what they have of the middle of a balanced split, and of its ends: the
-    /// first, the last, and one between them, which are all alike.
-    fn ends_may_fit(&self, mode: Mode) -> bool {
-        let orders = [ScheduleKind::Interleaved, ScheduleKind::Combined];
-        let (p, vpp) = (self.ranks(), self.pipeline.vpp);
-        if p < 2 || vpp < 2 || !orders.contains(&self.pipeline.schedule.kind) {
-            return true;
-        }
-        let blocks = least_middle(self.body, p * vpp as usize) as f64;
-        let (first, last) = (self.times.leading(), self.times.leading() + self.body);
-        let (state, saved) = self.bytes.leanest(mode);
-        let (_, kept) = self.bytes.leanest(Mode::Keep);
-        // Blocks of a stage that are repeated, where they are counted: others are kept.
-        let again = match self.pipeline.recompute {
-            Recompute::Full { layers: Some(layers) } => blocks.min(f64::from(layers)),
-            _ => blocks,
-        };
-        let saved = again * saved + (blocks - again) * kept;
-        let may_fit = |rank: usize| {
-            let held = |chunk: u32| held_of_chunk(self.mesh, vpp, rank as u32, chunk);
-            let bytes = |chunk: u32| match chunk {
-                0 if rank == 0 => self.bytes.held(&(0..first), mode, held(0)),
-                _ if rank + 1 == p && chunk + 1 == vpp => {
-                    self.bytes.held(&(last..self.times.len()), mode, held(chunk))
-                }
-                _ => blocks * state + held(chunk) * saved,
-            };
-            // Chunks between the second and the last are held alike.
-            let inner = if vpp > 2 { f64::from(vpp - 2) * bytes(1) } else { 0.0 };
-            self.bytes.bytes_may_fit((bytes(0) + inner + bytes(vpp - 1)) * (1.0 - 1e-12))
-        };
-        may_fit(0) && may_fit(1) && may_fit(p - 1)
-    }
-
     /// Whether some split may end within `seconds`, as far as the chain of its stages tells, if nothing were repeated and memory
     /// were as if all was.
     #[must_use]
@@ -189,65 +138,6 @@ impl Layout<'_> {
             Pipeline { recompute: Recompute::Full { layers: None }, per_stage: true, ..*self.pipeline };
         let free = Layout { pipeline: &lean, ..*self };
         !free.is_chain() || free.reaches_end(&free.all_in_flight(), free.microbatches(), seconds)
-    }
-
-    /// Blocks of a rank with several chunks at least: all but its first or last chunk have the smallest share.
-    fn least_blocks(&self) -> usize {
-        let chunks = self.pipeline.vpp as usize;
-        (chunks - 1) * least_middle(self.body, self.ranks() * chunks)
-    }
-
-    /// Several chunks: the largest load is no less than the average, nor than that of a rank with its share of one kind of unit;
-    /// the middle stages in front of a rank are all but equal.
-    fn loop_bound(&self) -> f64 {
-        let load = self.average_load();
-        let whole = 0..self.times.len();
-        if !self.has_whole_loop() {
-            return load;
-        }
-        let recompute = self.repeated();
-        let load = load + self.microbatches() * self.repeated_by_count() / f64::from(self.mesh.pp);
-        let largest = self.times.granular_load(self.mesh.pp, recompute) * self.microbatches();
-        // A split may leave two stages empty, which send nothing.
-        let stages = f64::from(self.mesh.pp) * f64::from(self.pipeline.vpp);
-        let hops = 2.0 * (stages - 3.0).max(0.0) * self.times.least_hop();
-        let round_trip = self.times.forward(&whole) + self.times.stage(&whole, keep(recompute))[1] + hops;
-        let ordered = self.order.map_or(0.0, |order| order.least_bound(&self.least_stages()));
-        load.max(largest).max(round_trip).max(ordered)
-    }
-
-    /// What the stages of a balanced split into several chunks take at least.
-    fn least_stages(&self) -> LeastStages {
-        let recompute = self.repeated();
-        let whole = 0..self.times.len();
-        let stages = self.ranks() * self.pipeline.vpp as usize;
-        let mode = Mode::of(keep(recompute));
-        let blocks = least_middle(self.body, stages);
-        let [forward, backward] = self.times.least_block(mode).map(|time| blocks as f64 * time);
-        let again = match recompute {
-            Recompute::Full { layers: Some(layers) } => {
-                blocks.min(layers as usize) as f64 * self.times.least_repeat()
-            }
-            _ => 0.0,
-        };
-        let trailing = self.times.leading() + self.body..whole.end;
-        let [head, input, weight] = self.times.stage(&trailing, keep(recompute));
-        LeastStages {
-            forward: self.times.forward(&whole),
-            work: self.times.whole(recompute) + again * stages.saturating_sub(2) as f64,
-            middle: [forward, backward + again],
-            last: [head, input + weight],
-            hop: if blocks > 0 { self.times.least_hop() } else { 0.0 },
-        }
-    }
-
-    /// What a counted number of recomputed layers adds to all stages of a balanced split, at least: every middle stage repeats
-    /// so many of its blocks, or all it has.
-    fn repeated_by_count(&self) -> f64 {
-        let Recompute::Full { layers: Some(layers) } = self.repeated() else { return 0.0 };
-        let stages = self.ranks() * self.pipeline.vpp as usize;
-        let again = least_middle(self.body, stages).min(layers as usize) * stages.saturating_sub(2);
-        again as f64 * self.times.least_repeat()
     }
 
     /// One stage per rank: the least of the chain's bound over all splits; in 1F1B also that of its round trips.
@@ -294,7 +184,7 @@ impl Layout<'_> {
     }
 
     /// Whether ranks that take as many units as a step of `step` seconds allows reach the last one.
-    fn reaches_end(&self, in_flight: &[f64], microbatches: f64, step: f64) -> bool {
+    pub(crate) fn reaches_end(&self, in_flight: &[f64], microbatches: f64, step: f64) -> bool {
         let (ranks, units) = (self.ranks(), self.times.len());
         if units < ranks {
             return false;
@@ -326,7 +216,7 @@ impl Layout<'_> {
 }
 
 /// A counted number of recomputed layers adds to every stage, not to every unit.
-fn keep(recompute: Recompute) -> Recompute {
+pub(crate) const fn keep(recompute: Recompute) -> Recompute {
     match recompute {
         Recompute::Full { layers: Some(_) } => Recompute::None,
         other => other,

@@ -8,6 +8,7 @@ use crate::tables::Tables;
 use crate::times::UnitTimes;
 use cost_models::Recompute;
 use cost_models::rules::{RecomputeFreedom, StageFreedom};
+use std::cell::OnceCell;
 use std::sync::Arc;
 
 /// The pipelines of a mesh, as far as they were looked at.
@@ -15,14 +16,20 @@ struct Pipelines<'t, 'a, 'p> {
     tree: &'t Tree<'a, 'p>,
     mesh: &'t Mesh,
     goal: &'t Goal,
-    /// Shardings that cost layers the same, each with its tables: for schedules that combine forwards with backwards, and for
-    /// the others.
-    groups: Vec<(&'t [Sharding], [Option<Option<Arc<Tables>>>; 2])>,
+    groups: Vec<Group<'t>>,
     /// What came of pipelines with a group of shardings: whether a split may fit.
     seen: Vec<(Pipeline, usize, bool)>,
     /// Layouts that do not fit.
     too_large: usize,
     expansion: Expansion,
+}
+
+/// Shardings that cost layers the same.
+struct Group<'t> {
+    shardings: &'t [Sharding],
+    /// Their tables as far as they were asked for, if they make sense: of most schedules, and of those that combine forwards
+    /// with backwards.
+    tables: [OnceCell<Option<Arc<Tables>>>; 2],
 }
 
 impl Tree<'_, '_> {
@@ -33,7 +40,8 @@ impl Tree<'_, '_> {
         let layouts = self.space.layouts(mesh, &mut expansion.pruned);
         let by_layer = self.problem.runtime.memory.state.whole_gradients;
         let alike = |a: &Sharding, b: &Sharding| mesh.pp > 1 && !by_layer && self.hops_alike(mesh, *a, *b);
-        let groups: Vec<_> = layouts.shardings.chunk_by(alike).map(|group| (group, [None, None])).collect();
+        let group = |shardings| Group { shardings, tables: Default::default() };
+        let groups: Vec<Group> = layouts.shardings.chunk_by(alike).map(group).collect();
         let count = groups.len();
         let seen = Vec::with_capacity(layouts.pipelines.len() * count);
         let mut pipelines = Pipelines { tree: self, mesh, goal, groups, seen, too_large: 0, expansion };
@@ -84,7 +92,7 @@ impl<'t> Pipelines<'t, '_, '_> {
     /// Makes a pipeline with some shardings a child, unless none of its splits may have a value below the cutoff or fit.
     fn look_at(&mut self, pipeline: Pipeline, group: usize) {
         let (tree, cutoff) = (self.tree, self.goal.cutoff);
-        let shardings = self.groups[group].0.len();
+        let shardings = self.groups[group].shardings.len();
         let Some(tables) = self.tables_of(&pipeline, group) else {
             self.too_large += shardings;
             return;
@@ -120,15 +128,16 @@ impl<'t> Pipelines<'t, '_, '_> {
         more.or_else(|| same().and_then(seen))
     }
 
-    fn tables_of(&mut self, pipeline: &Pipeline, group: usize) -> Option<Arc<Tables>> {
-        let (tree, mesh, cutoff) = (self.tree, self.mesh, self.goal.cutoff);
-        let (shardings, tables) = &mut self.groups[group];
-        let own = &mut tables[usize::from(pipeline.schedule.kind.definition().combines)];
+    fn tables_of(&self, pipeline: &Pipeline, group: usize) -> Option<Arc<Tables>> {
+        let (tree, Group { shardings, tables }) = (self.tree, &self.groups[group]);
+        let combines = pipeline.schedule.kind.definition().combines;
         let make = || {
-            let tables = Tables::new(tree.problem, tree.units, mesh, shardings, pipeline.schedule, cutoff);
-            tables.map(|tables| Arc::new(tables.with_modules(tree.space.recomputes())))
+            let cutoff = self.goal.cutoff;
+            let tables =
+                Tables::new(tree.problem, tree.units, self.mesh, shardings, pipeline.schedule, cutoff)?;
+            Some(Arc::new(tables.with_modules(tree.space.recomputes())))
         };
-        own.get_or_insert_with(make).clone()
+        tables[usize::from(combines)].get_or_init(make).clone()
     }
 }
 

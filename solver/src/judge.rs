@@ -1,9 +1,10 @@
 //! Tries splits: which sharding fits, how long the step is, whether it is the best so far.
 
+use crate::candidate::Draft;
 use crate::certificate::ROUNDING;
 use crate::families::Ends;
 use crate::gauge::Gauge;
-use crate::leaf::{Draft, Leaf, LeafResult, memory_of};
+use crate::leaf::{Leaf, LeafResult, memory_of};
 use crate::outside::RankShare;
 use crate::splits::{most_recomputable, normalised, ranges, stage_map};
 use crate::strategy::{choose, most_of};

@@ -3,9 +3,10 @@
 //! Nodes are taken in batches of fixed size and looked at in parallel; what was best before a batch is the cutoff for all of
 //! it. So the search takes the same way on any number of threads.
 
+use crate::candidate::{Candidate, Draft};
 use crate::expand::{Expansion, Tree};
 use crate::layer_works::LayerWorks;
-use crate::leaf::{Candidate, Draft, Goal};
+use crate::leaf::Goal;
 use crate::mesh::Mesh;
 use crate::node::{Kind, Node};
 use crate::observer::{Patience, Progress};

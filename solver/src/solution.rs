@@ -1,8 +1,8 @@
 //! The answer to a problem.
 
+use crate::candidate::Candidate;
 use crate::certificate::Certificate;
 use crate::infeasible::Infeasible;
-use crate::leaf::Candidate;
 use cluster_profiles::{Cluster, Seconds};
 use cost_models::layerwise::LayerStrategies;
 use cost_models::{Estimate, ParallelConfig, StageMap};

@@ -1,10 +1,10 @@
 //! Problem in, solution out.
 
+use crate::candidate::Candidate;
 use crate::certificate::Certificate;
 use crate::expand::Tree;
 use crate::infeasible::{contradicted, explain};
 use crate::layerwise;
-use crate::leaf::Candidate;
 use crate::mixed;
 use crate::module_choices::module_choices;
 use crate::objective::Objective;

@@ -1,7 +1,7 @@
 //! A step time that no number of GPUs keeps: the fastest there is, and what would do.
 
+use crate::candidate::Candidate;
 use crate::infeasible::{Change, Infeasible, more_gpus};
-use crate::leaf::Candidate;
 use crate::objective::Objective;
 use crate::observer::Patience;
 use crate::problem::Problem;

@@ -207,7 +207,7 @@ mod tests {
             for (ranks, microbatches, chunks) in [(2, 4, 2), (4, 8, 1), (4, 16, 2), (4, 12, 3), (8, 16, 2)] {
                 let shape =
                     ScheduleShape { allow_asynchronous: true, ..ScheduleShape::new(ranks, microbatches) };
-                let chunked = shape.clone().with_chunks(chunks);
+                let chunked = shape.with_chunks(chunks);
                 let Ok(orders) = generate(*kind, &chunked).or_else(|_| generate(*kind, &shape)) else {
                     continue;
                 };

@@ -2,7 +2,7 @@
 
 use super::Plan;
 use super::queue::Limits;
-use crate::leaf::Candidate;
+use crate::candidate::Candidate;
 use crate::observer::Observer;
 use crate::placement::even_twin;
 use crate::problem::{Problem, ProblemError};

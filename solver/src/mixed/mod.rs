@@ -30,9 +30,9 @@ mod stages;
 mod table;
 mod unequal;
 
+use crate::candidate::Candidate;
 use crate::certificate::Certificate;
 use crate::infeasible::{explain, explain_mixed};
-use crate::leaf::Candidate;
 use crate::observer::{Observer, Patience};
 use crate::problem::{Problem, ProblemError};
 use crate::solution::{Alternative, Outcome, Solution};

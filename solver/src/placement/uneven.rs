@@ -10,8 +10,8 @@
 
 use super::demand::even_twin;
 use super::seating::Seating;
+use crate::candidate::Candidate;
 use crate::certificate::Certificate;
-use crate::leaf::Candidate;
 use crate::observer::{Observer, Patience, Progress};
 use crate::orders::orders_differ;
 use crate::problem::{Problem, ProblemError};
