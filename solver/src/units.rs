@@ -4,8 +4,8 @@ use cost_models::model::Layer;
 use cost_models::{ModelSpec, StageMap};
 use std::ops::Range;
 
-/// Contiguous layers that no engine separates: a block with the norm before the head, all multi-token-prediction blocks
-/// together, the embedding, the head.
+/// Contiguous layers that no engine separates: a block, the embedding, all multi-token-prediction blocks together, the head;
+/// with what follows the last block the norm that stands between.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Unit {
     /// Its layers.
@@ -39,20 +39,22 @@ impl Units {
     #[must_use]
     pub fn new(model: &ModelSpec) -> Self {
         let mut units: Vec<Unit> = Vec::new();
-        let mut after_mtp = false;
+        let (mut after_mtp, mut after_norm) = (false, false);
         for (index, layer) in model.layers.iter().enumerate() {
             let is_mtp = matches!(layer, Layer::Mtp(_));
-            let joins = matches!(layer, Layer::FinalNorm) || (is_mtp && after_mtp);
+            let joins = after_norm || (is_mtp && after_mtp);
             let body = matches!(layer, Layer::Block(_) | Layer::Custom(_));
             let blocks = u32::from(layer.can_recompute());
             match units.last_mut().filter(|_| joins) {
                 Some(unit) => {
                     unit.layers.end = index + 1;
                     unit.blocks += blocks;
+                    unit.body |= body;
                 }
                 None => units.push(Unit { layers: index..index + 1, blocks, body, kind: 0 }),
             }
             after_mtp = is_mtp;
+            after_norm = matches!(layer, Layer::FinalNorm);
         }
         let kinds = kinds(model, &mut units);
         Self { list: units, kinds }
@@ -94,7 +96,7 @@ impl Units {
         self.list.iter().rev().take_while(|unit| !unit.body).count().min(self.len() - self.leading())
     }
 
-    /// Whether all units between the ends of the model are alike, but for the last, which may have the norm before the head.
+    /// Whether all units between the ends of the model are alike, but for the last.
     #[must_use]
     pub fn has_equal_body(&self) -> bool {
         let body = &self.list[self.leading()..self.len() - self.trailing()];

@@ -148,18 +148,17 @@ fn variants() -> Vec<(bool, u8, Recompute)> {
     all
 }
 
-/// The step of stages of so many units (the norm counts with the last block); infinite where rules or memory forbid it.
+/// The step of stages of so many units (the norm counts with the head); infinite where rules or memory forbid it.
 fn step(problem: &Problem, cluster: &Cluster, parallel: &ParallelConfig, counts: &[u64]) -> f64 {
     let last_block = problem.model.layers.len() as u64 - 3;
-    let layer = |unit: u64| if unit > last_block { unit + 1 } else { unit };
     let mut first = 0;
     let stages = counts.iter().enumerate().map(|(rank, count)| {
         let end = first + count;
-        let last = if end == last_block + 1 { last_block + 1 } else { layer(end - 1) };
+        let last = if end == last_block + 2 { last_block + 2 } else { end - 1 };
         let stage = Stage {
             rank: rank as u32,
             chunk: 0,
-            layers: Some([layer(first) as u32, last as u32]),
+            layers: Some([first as u32, last as u32]),
             recompute: parallel.recompute,
         };
         first = end;
