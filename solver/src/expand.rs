@@ -226,8 +226,8 @@ impl Tree<'_, '_> {
         expansion
     }
 
-    /// The same pipeline that repeats and moves just less, all splits of which are no slower: longer operations in one order
-    /// end no earlier. None where the order or the choice of stages depends on what fits.
+    /// The same pipeline that repeats and moves just less: it has all the splits that are looked at of this one, none slower, as
+    /// longer operations in one order end no earlier. None where the order or the choice of stages depends on what fits.
     pub(crate) fn keeps_more(&self, mesh: &Mesh, pipeline: &Pipeline) -> Option<Pipeline> {
         let definition = pipeline.schedule.kind.definition();
         // The bound of a chain depends on what fits, and may be above that of one that keeps less.

@@ -43,8 +43,8 @@ impl FamilySplit {
 }
 
 impl Leaf<'_, '_> {
-    /// What no split of the family beats, and if the caller `asks` whether one that does not fit might. Splits whose fullest rank alone is above the least value so far are not looked at any
-    /// closer: the others come by rising load.
+    /// What no split of the family beats, and if the caller `asks` whether one that does not fit might. Splits whose fullest rank
+    /// alone is above the least value so far are not looked at any closer: the others come by rising load.
     #[must_use]
     pub fn family_bound(&self, cutoff: f64, asks: bool) -> FamilyBound {
         let mut least = cutoff;

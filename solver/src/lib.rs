@@ -28,12 +28,14 @@
 //! 2. A [`mesh::Pipeline`] adds schedule, chunks and recompute; [`bound`] knows the least time of any split of the layers.
 //! 3. [`leaf`] splits the layers over the stages: all contiguous splits by rising bound ([`partition`], and once more as an
 //!    integer program in [`ilp`]) for one stage per rank, all balanced ones ([`families`]) for several. [`judge`] takes
-//!    the sharding with least traffic that fits, lets every stage choose what it repeats where the engine can ([`strategy`]), and asks [`cost_models::estimate()`] for the step.
+//!    the sharding with least traffic that fits, lets every stage choose what it repeats where the engine can ([`strategy`]), and
+//!    simulates the step.
 //!
 //! Engines whose blocks may differ have a search of their own ([`layerwise`]).
 //!
 //! [`search`] looks at the nodes with the smallest bound first and stops when none is below the best value: that is the
-//! [`Certificate`]. [`pareto`] repeats it under other limits. If nothing fits, [`infeasible`] says which term is too large, and what would help.
+//! [`Certificate`]. What it answers with is predicted in full ([`candidate`]). [`pareto`] repeats it under other limits. If
+//! nothing fits, [`infeasible`] says which term is too large, and what would help.
 
 mod any_split;
 pub mod bound;
