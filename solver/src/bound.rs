@@ -22,6 +22,8 @@ pub struct Layout<'a> {
     pub body: usize,
     /// The order of 1F1B and its interleaved forms.
     pub order: Option<Interleaving>,
+    /// Whether memory is as if all layers were repeated where they are counted, so that a bound holds for more of them too.
+    pub lean: bool,
 }
 
 /// Halvings of the interval in which the least feasible bound is searched: to 1e-3 of it.
@@ -96,6 +98,7 @@ impl Layout<'_> {
     pub fn may_fit(&self, units: &Range<usize>, in_flight: f64) -> bool {
         let recompute = self.pipeline.recompute;
         match recompute {
+            Recompute::Full { .. } if self.lean => self.bytes.may_fit(units, Mode::Full, in_flight),
             Recompute::Full { layers: Some(layers) } => {
                 let again = self.times.recomputed(units, Some(layers));
                 self.bytes.may_fit_in_part(units, &again, in_flight)

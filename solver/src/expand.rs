@@ -101,18 +101,30 @@ impl Tree<'_, '_> {
         pipeline: Pipeline,
         cutoff: f64,
     ) -> Option<(f64, Kind)> {
-        let limit = match self.problem.objective {
-            Objective::StepTime => cutoff - tables.outside(),
-            _ => f64::INFINITY,
-        };
+        let limit = self.limit(tables, cutoff);
         let counts = self.counts_layers(&pipeline, tables);
         if counts && limit.is_finite() && !self.layout(&pipeline, tables).may_end_within(limit) {
             return Some((f64::INFINITY, Kind::Pipeline(Arc::clone(tables), pipeline)));
         }
         let pipeline = if counts { self.first_counted(pipeline, tables)? } else { pipeline };
-        let seconds = self.layout(&pipeline, tables).pipeline_bound_up_to(limit)?;
-        let bound = self.value_bound(seconds + tables.outside(), self.load(&tables.mesh, &tables.times));
+        let bound = self.node_bound(tables, &pipeline, limit)?;
         Some((bound, Kind::Pipeline(Arc::clone(tables), pipeline)))
+    }
+
+    /// Seconds of a pipeline from which on nothing matters.
+    fn limit(&self, tables: &Tables, cutoff: f64) -> f64 {
+        match self.problem.objective {
+            Objective::StepTime => cutoff - tables.outside(),
+            _ => f64::INFINITY,
+        }
+    }
+
+    /// The value that no split of a pipeline beats, nor of one that repeats more of the layers that it counts: fewer may fit with
+    /// less even stages alone.
+    fn node_bound(&self, tables: &Tables, pipeline: &Pipeline, limit: f64) -> Option<f64> {
+        let layout = Layout { lean: true, ..self.layout(pipeline, tables) };
+        let seconds = layout.pipeline_bound_up_to(limit)?;
+        Some(self.value_bound(seconds + tables.outside(), self.load(&tables.mesh, &tables.times)))
     }
 
     /// The pipeline with the fewest recomputed layers that may fit.
@@ -162,7 +174,7 @@ impl Tree<'_, '_> {
         let group_size = self.problem.runtime.memory.pipeline.group_size;
         let shape = ScheduleShape { group_size, ..self.space.shape(&tables.mesh, pipeline.vpp) };
         let order = Interleaving::of(pipeline.schedule.kind, &shape);
-        Layout { mesh: &tables.mesh, pipeline, times, bytes, body, order }
+        Layout { mesh: &tables.mesh, pipeline, times, bytes, body, order, lean: false }
     }
 
     pub(crate) fn leaf<'t>(&'t self, pipeline: &'t Pipeline, tables: &'t Tables) -> Leaf<'t, 't> {
@@ -180,31 +192,41 @@ impl Tree<'_, '_> {
     /// The same pipeline with the bound of its best split.
     fn tighten(&self, tables: &Arc<Tables>, pipeline: &Pipeline, goal: &Goal) -> Expansion {
         let leaf = self.leaf(pipeline, tables);
+        let counted = matches!(pipeline.recompute, Recompute::Full { layers: Some(_) });
+        if leaf.is_listed_chain() && counted {
+            return self.tighten_chain(tables, pipeline, goal.cutoff);
+        }
         if leaf.is_listed_chain() || tables.mesh.pp == 1 {
             return self.solve(tables, pipeline, leaf.is_listed_chain(), goal);
         }
-        let counted = matches!(pipeline.recompute, Recompute::Full { layers: Some(_) });
         let may_keep_less = self.may_keep_less(tables, pipeline);
         let family = leaf.family_bound(goal.cutoff, counted || may_keep_less);
-        // A split that does not fit may be below all that do: it may fit where less is kept.
-        let expands = family.lacks_memory && may_keep_less;
-        let mut children = Vec::new();
-        match family.least {
-            Some(bound) => children.push((bound, Kind::Splits(Arc::clone(tables), *pipeline, expands))),
-            // What is too large for so many recomputed layers may fit with more.
-            None if counted && family.lacks_memory => {
-                children.extend(self.one_layer_more(tables, pipeline, goal.cutoff));
-            }
-            None => {}
-        }
-        if expands {
+        // A split that does not fit may be below all that do: it may fit where less is kept, or one more layer is repeated.
+        let known = family.lacks_memory;
+        let splits = |bound| (bound, Kind::Splits(Arc::clone(tables), *pipeline, known));
+        let mut children: Vec<(f64, Kind)> = family.least.map(splits).into_iter().collect();
+        if known && may_keep_less {
             children.extend(self.keep_less(tables, pipeline, goal.cutoff));
+        }
+        if known && counted {
+            children.extend(self.one_layer_more(tables, pipeline, goal.cutoff));
         }
         Expansion { children, ..Expansion::default() }
     }
 
-    /// Looks at all splits. Pipelines that keep just less are no better where every split that matters fits, unless they are
-    /// `known` already.
+    /// The splits of a chain that counts repeated layers, and the same with one more: with that the stages may be more even.
+    fn tighten_chain(&self, tables: &Arc<Tables>, pipeline: &Pipeline, cutoff: f64) -> Expansion {
+        let seconds = self.layout(pipeline, tables).pipeline_bound_up_to(self.limit(tables, cutoff));
+        let load = self.load(&tables.mesh, &tables.times);
+        let bound = seconds.map(|seconds| self.value_bound(seconds + tables.outside(), load));
+        let splits = |bound| (bound, Kind::Splits(Arc::clone(tables), *pipeline, true));
+        let own = bound.filter(|bound| *bound < cutoff).map(splits);
+        let children = own.into_iter().chain(self.one_layer_more(tables, pipeline, cutoff)).collect();
+        Expansion { children, ..Expansion::default() }
+    }
+
+    /// Looks at all splits. Pipelines that keep just less, or repeat one more layer, come next, unless they are `known` already:
+    /// the former are no better where every split that matters fits.
     fn solve(&self, tables: &Arc<Tables>, pipeline: &Pipeline, known: bool, goal: &Goal) -> Expansion {
         let mut expansion = Expansion::default();
         let leaf = self.leaf(pipeline, tables);
@@ -215,8 +237,10 @@ impl Tree<'_, '_> {
                 expansion.children = self.keep_less(tables, pipeline, best);
             }
         }
-        let next = self.one_layer_more(tables, pipeline, goal.cutoff);
-        let layouts = if next.is_some() { 0 } else { tables.shardings.len() };
+        let next = if known { None } else { self.one_layer_more(tables, pipeline, goal.cutoff) };
+        // All numbers of layers are one layout.
+        let goes_on = next.is_some() || (known && self.one_more(pipeline, tables).is_some());
+        let layouts = if goes_on { 0 } else { tables.shardings.len() };
         let too_large = result.simulated == 0 && result.too_large > 0;
         if too_large {
             expansion.prune("memory", layouts);
@@ -267,8 +291,7 @@ impl Tree<'_, '_> {
     /// The same with one more layer recomputed, or moved.
     fn one_layer_more(&self, tables: &Arc<Tables>, pipeline: &Pipeline, cutoff: f64) -> Option<(f64, Kind)> {
         let more = self.one_more(pipeline, tables)?;
-        let seconds = self.layout(&more, tables).pipeline_bound()?;
-        let bound = self.value_bound(seconds + tables.outside(), self.load(&tables.mesh, &tables.times));
+        let bound = self.node_bound(tables, &more, self.limit(tables, cutoff))?;
         (bound < cutoff).then(|| (bound, Kind::Pipeline(Arc::clone(tables), more)))
     }
 

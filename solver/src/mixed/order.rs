@@ -37,6 +37,7 @@ pub fn ask(part: &Part, layout: &Layout, left: Option<Duration>) -> Option<Deal>
             bytes: &bytes[kind],
             body: count,
             order: None,
+            lean: false,
         };
         let fits = |layers: usize| own.may_fit(&(body.start..body.start + layers), own.in_flight(stage));
         (1..=count).take_while(|layers| fits(*layers)).count() as u64

@@ -344,5 +344,6 @@ fn bounds_of<'t>(
     let body = part.units.len() - part.units.leading() - part.units.trailing();
     let (mesh, pipeline) = (&layout.mesh, &layout.pipeline);
     let own = times.iter().zip(bytes);
-    own.map(|(times, bytes)| Bounds { mesh, pipeline, times, bytes, body, order: None }).collect()
+    own.map(|(times, bytes)| Bounds { mesh, pipeline, times, bytes, body, order: None, lean: false })
+        .collect()
 }
