@@ -110,6 +110,28 @@ fn two_runs_into_one_folder_are_refused_and_neither_is_harmed() {
     let other = meshwright(&["study", "other.toml", "--out", "out"], folder.path());
     assert_eq!(other.status.code(), Some(1));
     assert!(stderr(&other).contains("belongs to another study"), "{}", stderr(&other));
+    // Nor does one overwrite what is of no study.
+    std::fs::create_dir(folder.path().join("own")).expect("a folder");
+    write(folder.path(), "own/results.csv", "mine\n");
+    let own = meshwright(&["study", "study.toml", "--out", "own"], folder.path());
+    assert_eq!(own.status.code(), Some(1));
+    assert!(stderr(&own).contains("has a results.csv that is of no study"), "{}", stderr(&own));
+    assert_eq!(std::fs::read_to_string(folder.path().join("own/results.csv")).expect("a file"), "mine\n");
+}
+
+#[test]
+fn columns_have_names_of_their_own() {
+    let folder = folder();
+    let axes = "[[axes]]\nkey = \"gap\"\nvalues = [\"0%\", \"5%\"]\n[[axes]]\nkey = \"memory_limit\"\nvalues = [\"60 GiB\"]\n";
+    write(folder.path(), "study.toml", &format!("{SMALL}\n{axes}"));
+    done(&meshwright(&["study", "study.toml", "--out", "out"], folder.path()));
+    let text = std::fs::read_to_string(folder.path().join("out/results.csv")).expect("results");
+    let mut names: Vec<&str> = text.lines().next().expect("a header").split(',').collect();
+    assert!(names.contains(&"asked.gap") && names.contains(&"asked.memory_limit_bytes"), "{names:?}");
+    let all = names.len();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), all);
 }
 
 #[cfg(unix)]

@@ -5,6 +5,7 @@ use crate::error::AppError;
 use crate::files;
 use crate::report::{html, study_text};
 use crate::study::engine::{ENGINES, Sharded};
+use crate::study::table::DECISIONS;
 use crate::study::{self, Decisions, Rows, Study, Watch, decide, journal};
 use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -147,8 +148,8 @@ fn merge(folders: &[PathBuf], out: &Path, report: &ReportArgs) -> Result<Ending,
 fn finish(study: &Study, mut rows: Rows, out: &Path, report: &ReportArgs) -> Result<Ending, AppError> {
     let mut names = rows.write_tables(out)?;
     let (decisions, gathered, best) = decide(study, &mut rows)?;
-    files::write_text(&out.join("decisions.json"), &output::json(&decisions)?)?;
-    names.push("decisions.json");
+    files::write_text(&out.join(DECISIONS), &output::json(&decisions)?)?;
+    names.push(DECISIONS);
     if let Some(path) = &report.html {
         files::write_text(path, &html::study(study, &decisions, &gathered, best.as_ref()))?;
     }

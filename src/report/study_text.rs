@@ -152,7 +152,7 @@ fn batches(list: &[BatchPlan]) -> String {
             "  {}  {}, {against} the best fixed batch of {} tokens",
             plan.elsewhere,
             long_time(plan.seconds),
-            grouped(plan.fixed_batch_tokens as u64)
+            grouped(plan.fixed_batch_tokens.round() as u64)
         );
         for phase in plan.phases.iter().take(SHOWN) {
             let _ = writeln!(

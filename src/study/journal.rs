@@ -4,6 +4,7 @@
 //! A line is written with one call and is whole or the last; what a kill leaves of the last is cut off at the next start.
 
 use super::row::{Cell, Column};
+use super::table::{CSV, DECISIONS, PARQUET};
 use crate::error::AppError;
 use crate::files;
 use serde::{Deserialize, Serialize};
@@ -229,6 +230,13 @@ pub fn claim(folder: &Path, manifest: &Manifest) -> Result<(), AppError> {
     let path = folder.join(MANIFEST);
     if path.exists() {
         return belongs(&read_manifest(folder)?, manifest, folder);
+    }
+    let written = [ROWS, CSV, PARQUET, DECISIONS];
+    if let Some(foreign) = written.iter().find(|name| folder.join(name).exists()) {
+        return Err(AppError::Other {
+            message: format!("`{}` has a {foreign} that is of no study", folder.display()),
+            hint: Some("name another --out, or remove the file".to_owned()),
+        });
     }
     let text = serde_json::to_string_pretty(manifest).unwrap_or_default() + "\n";
     files::write_text(&path, &text)

@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 pub const CSV: &str = "results.csv";
 /// Name of the Parquet file.
 pub const PARQUET: &str = "results.parquet";
+/// Name of the file of what follows from the rows.
+pub const DECISIONS: &str = "decisions.json";
 
 /// A file that takes its place only when it is whole.
 pub struct Pending {

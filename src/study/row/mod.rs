@@ -103,10 +103,11 @@ pub fn columns(study: &Study) -> Vec<Column> {
     std::iter::once(point).chain(axes).chain(fixed).collect()
 }
 
-/// The column of a key.
+/// The column of a key, which says what was asked for where a plan has a column of that name.
 #[must_use]
 pub fn column_name(key: &str) -> String {
-    format!("{key}{}", kind_of(key).unwrap_or(Kind::Free).suffix())
+    let name = format!("{key}{}", kind_of(key).unwrap_or(Kind::Free).suffix());
+    if FIXED.iter().any(|(fixed, _)| *fixed == name) { format!("asked.{name}") } else { name }
 }
 
 /// A row being filled: the fixed cells, empty at first.
