@@ -5,11 +5,11 @@ use cost_models::layer_cost::{LayerContext, PassCost, layer_cost};
 use cost_models::model::{Attention, Block, CustomLayer, Layer, Mlp};
 use cost_models::runtime::{CudaGraph, Overlap, RuntimeFacts, SplitPolicy, TensorOverlap, names};
 use cost_models::schedule::{Placement, ScheduleKind, simulate};
-use cost_models::stages::default_stages;
+use cost_models::stages::{default_stages, stages_from_blocks};
 use cost_models::step::{Makespans, PreparedSchedule, SimulatedPipeline, StageCosts, one_f_one_b_upper};
 use cost_models::{
-    Estimate, ModelSpec, Optimizer, ParallelConfig, Recompute, Runtime, Stage, StageMap, StepTime,
-    TrainingRun, Workload, estimate, step_time, step_time_bound,
+    Estimate, ModelSpec, Optimizer, ParallelConfig, Recompute, Runtime, StageMap, StepTime, TrainingRun,
+    Workload, estimate, step_time, step_time_bound,
 };
 use proptest::prelude::*;
 
@@ -174,20 +174,7 @@ fn a_long_step_of_uneven_stages_is_as_long_as_simulated() {
             schedule: "interleaved-1f1b".to_owned(),
             ..ParallelConfig::default()
         };
-        let mut first = 0;
-        let stage = |(index, blocks): (usize, u32)| {
-            let start = if index == 0 { 0 } else { first + 1 };
-            let last = first + blocks;
-            first = last;
-            let end = if index == 3 { last + 2 } else { last };
-            Stage {
-                rank: index as u32 % 2,
-                chunk: index as u32 / 2,
-                layers: Some([start, end]),
-                recompute: Recompute::None,
-            }
-        };
-        let stages = StageMap(blocks.into_iter().enumerate().map(stage).collect());
+        let stages = stages_from_blocks(&model, &parallel, &blocks, Placement::Loop).unwrap();
         let (cluster, workload, runtime) = (cluster(&parallel), workload(&parallel), core());
         let run = TrainingRun {
             model: &model,

@@ -124,7 +124,12 @@ impl Tree<'_, '_> {
     fn node_bound(&self, tables: &Tables, pipeline: &Pipeline, limit: f64) -> Option<f64> {
         let layout = Layout { lean: true, ..self.layout(pipeline, tables) };
         let seconds = layout.pipeline_bound_up_to(limit)?;
-        Some(self.value_bound(seconds + tables.outside(), self.load(&tables.mesh, &tables.times)))
+        Some(self.pipeline_value(tables, seconds))
+    }
+
+    /// The value of a step whose pipeline takes at least so many seconds.
+    pub(crate) fn pipeline_value(&self, tables: &Tables, seconds: f64) -> f64 {
+        self.value_bound(seconds + tables.outside(), self.load(&tables.mesh, &tables.times))
     }
 
     /// The pipeline with the fewest recomputed layers that may fit.
@@ -217,8 +222,7 @@ impl Tree<'_, '_> {
     /// The splits of a chain that counts repeated layers, and the same with one more: with that the stages may be more even.
     fn tighten_chain(&self, tables: &Arc<Tables>, pipeline: &Pipeline, cutoff: f64) -> Expansion {
         let seconds = self.layout(pipeline, tables).pipeline_bound_up_to(self.limit(tables, cutoff));
-        let load = self.load(&tables.mesh, &tables.times);
-        let bound = seconds.map(|seconds| self.value_bound(seconds + tables.outside(), load));
+        let bound = seconds.map(|seconds| self.pipeline_value(tables, seconds));
         let splits = |bound| (bound, Kind::Splits(Arc::clone(tables), *pipeline, true));
         let own = bound.filter(|bound| *bound < cutoff).map(splits);
         let children = own.into_iter().chain(self.one_layer_more(tables, pipeline, cutoff)).collect();

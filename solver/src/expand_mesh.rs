@@ -69,7 +69,7 @@ impl Tree<'_, '_> {
             let pp = tables.mesh.pp;
             let fullest = (times.whole(recompute) / f64::from(pp)).max(times.granular_load(pp, recompute));
             let load = tables.mesh.num_microbatches as f64 * fullest;
-            self.value_bound(load + tables.outside(), self.load(&tables.mesh, &tables.times))
+            self.pipeline_value(tables, load)
         };
         let least = bound(&tables.times);
         if least >= cutoff || !matches!(recompute, Recompute::Modules(_)) {
@@ -84,7 +84,7 @@ impl Tree<'_, '_> {
             return None;
         }
         let seconds = self.layout(pipeline, tables).any_split_bound()?;
-        Some(self.value_bound(seconds + tables.outside(), self.load(&tables.mesh, &tables.times)))
+        Some(self.pipeline_value(tables, seconds))
     }
 }
 

@@ -10,7 +10,7 @@ use cluster_profiles::Seconds;
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::mem::take;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Makespans held at least; at most twice as many are.
 const HELD: usize = 1 << 15;
@@ -60,15 +60,17 @@ impl Makespans {
             return simulate();
         }
         let key = key(run, stages);
-        let known = |generations: &Mutex<Generations>| {
-            generations.lock().unwrap_or_else(PoisonError::into_inner).get(key)
-        };
-        if let Some(makespan) = known(&self.0) {
+        let known = self.held().get(key);
+        if let Some(makespan) = known {
             return Ok(makespan);
         }
         let makespan = simulate()?;
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(key, makespan);
+        self.held().insert(key, makespan);
         Ok(makespan)
+    }
+
+    fn held(&self) -> MutexGuard<'_, Generations> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
